@@ -162,3 +162,24 @@ fn a_job_that_moves_between_two_looks_is_not_stuck() {
         report.verdict
     );
 }
+
+/// Returns a rank that sleeps, but not in the runtime.
+fn elsewhere(number: u32, size: u32) -> ObservedRank {
+    let mut rank = rank(number, size, Vec::new());
+    if let Ok(view) = &mut rank.view {
+        view.snapshot.phase = RankPhase::Elsewhere;
+    }
+    rank.before = rank.view.clone().ok();
+    rank
+}
+
+#[test]
+fn a_lock_that_a_third_rank_holds_is_no_deadlock() {
+    let report = report(vec![
+        rank(0, 3, vec![wait(WaitKind::WindowLock, Some(1), "", 88)]),
+        rank(1, 3, vec![wait(WaitKind::Recv, Some(0), "", 90)]),
+        elsewhere(2, 3),
+    ]);
+    assert_eq!(report.standing, JobStanding::Stuck, "{}", report.verdict);
+    assert!(!report.verdict.contains("deadlock"), "{}", report.verdict);
+}

@@ -406,10 +406,11 @@ fn unmet_line(graph: &WaitGraph<'_>, rank: u32, wait: &PublishedWait, peer: u32)
             super::words::call(wait).0,
             wait.comm
         )),
-        WaitKind::WindowPost
-        | WaitKind::WindowComplete
-        | WaitKind::WindowLock
-        | WaitKind::WindowFence => {
+        WaitKind::WindowLock => Some(format!(
+            "rank {rank} {}, which another rank holds",
+            describe(wait, None)
+        )),
+        WaitKind::WindowPost | WaitKind::WindowComplete | WaitKind::WindowFence => {
             let what = describe(wait, None);
             Some(format!("rank {rank} {what}; rank {peer} {does}"))
         }

@@ -143,7 +143,8 @@ impl<'a> WaitGraph<'a> {
 
     /// Returns the ranks that could end this operation of `rank`.
     pub(super) fn blockers(&self, rank: u32, wait: &PublishedWait) -> Vec<u32> {
-        if let Some(peer) = wait.peer {
+        // The peer of a lock has the memory. Any member may hold the lock.
+        if let Some(peer) = wait.peer.filter(|_| wait.kind != WaitKind::WindowLock) {
             return vec![peer];
         }
         let comm = self.comm(rank, wait.comm);
