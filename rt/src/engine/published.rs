@@ -122,21 +122,20 @@ impl EngineCore {
 
     /// Returns the agreements, and the epochs of windows that wait for other ranks.
     fn other_waits(&self) -> Vec<PublishedWait> {
-        let wait = |kind: WaitKind, comm: u32, peer: Option<WorldRank>, tag, at| PublishedWait {
-            kind,
-            id: NOT_IN_TABLE
-                | (kind as u64) << 56
-                | u64::from(comm) << 24
-                | peer.map_or(0, |peer| u64::from(peer.0)),
-            comm: comm & !1,
-            peer: peer.map(|rank| rank.0),
-            tag,
-            sig: 0,
-            bytes: 0,
-            is_awaited: true,
-            since: 0,
-            name: String::new(),
-            at,
+        let wait = |kind: WaitKind, comm: u32, peer: Option<WorldRank>, tag: Option<u32>, at| {
+            PublishedWait {
+                kind,
+                id: NOT_IN_TABLE | id_of(kind, comm, peer, tag),
+                comm: comm & !1,
+                peer: peer.map(|rank| rank.0),
+                tag,
+                sig: 0,
+                bytes: 0,
+                is_awaited: true,
+                since: 0,
+                name: String::new(),
+                at,
+            }
         };
         let agreements = self
             .recovery
@@ -253,4 +252,13 @@ fn hash(group: &RankGroup) -> u64 {
     members
         .fold(start, |sum, rank| sum.and(u64::from(rank.0)))
         .0
+}
+
+/// Returns the name of an agreement, or of the epoch of a window. The next one of the same kind has the same.
+fn id_of(kind: WaitKind, comm: u32, peer: Option<WorldRank>, window: Option<u32>) -> u64 {
+    let peer = peer.map_or(u64::MAX, |peer| u64::from(peer.0));
+    let window = window.map_or(u64::MAX, u64::from);
+    let parts = [kind as u64, u64::from(comm), peer, window];
+    let start = TypeSig::of_name("wait");
+    parts.into_iter().fold(start, |id, part| id.and(part)).0
 }

@@ -22,6 +22,9 @@ impl RuntimeShared {
             SleeperKind::Agent => RankPhase::Elsewhere,
             _ => RankPhase::Waiting,
         };
+        // A task on tokio says nothing about the threads of the application. The snapshot of an agent counts only while one of
+        // these threads parks.
+        snapshot.is_passive &= matches!(sleeper, SleeperKind::Application | SleeperKind::Agent);
         // A thread that parks later sees this snapshot.
         view.write(snapshot, self.seat.has_waiting(), now);
         None

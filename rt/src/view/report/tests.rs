@@ -183,3 +183,63 @@ fn a_lock_that_a_third_rank_holds_is_no_deadlock() {
     assert_eq!(report.standing, JobStanding::Stuck, "{}", report.verdict);
     assert!(!report.verdict.contains("deadlock"), "{}", report.verdict);
 }
+
+/// Returns the report about two ranks of which each waits for the other one, after a change to rank 1 and to the time between.
+fn pair(kind: WaitKind, between: u64, change: impl FnOnce(&mut ObservedRank)) -> StuckReport {
+    let mut ranks = vec![
+        rank(0, 2, vec![wait(kind, Some(1), "", 88)]),
+        rank(1, 2, vec![wait(kind, Some(0), "", 90)]),
+    ];
+    change(&mut ranks[1]);
+    let job = ObservedJob {
+        name: "job 4711".to_owned(),
+        size: 2,
+        now: 52 * SECOND,
+        between,
+        ranks,
+    };
+    StuckReport::of(&job, false)
+}
+
+fn renumber(rank: &mut ObservedRank) {
+    if let Ok(view) = &mut rank.view {
+        view.snapshot.number += 1;
+    }
+}
+
+#[test]
+fn an_epoch_in_a_newer_snapshot_may_be_the_next_one_and_moves() {
+    for kind in [
+        WaitKind::WindowPost,
+        WaitKind::WindowComplete,
+        WaitKind::WindowFence,
+    ] {
+        let same = pair(kind, SECOND, |_| ());
+        assert_eq!(same.standing, JobStanding::Deadlocked, "{}", same.verdict);
+        let newer = pair(kind, SECOND, renumber);
+        assert_eq!(newer.standing, JobStanding::Moving, "{}", newer.verdict);
+    }
+    let receives = pair(WaitKind::Recv, SECOND, renumber);
+    assert_eq!(receives.standing, JobStanding::Deadlocked);
+}
+
+#[test]
+fn a_deadlock_is_of_ranks_that_sleep_in_two_looks_that_are_far_enough_apart() {
+    let stuck = |between, change: fn(&mut ObservedRank)| {
+        let report = pair(WaitKind::Recv, between, change);
+        assert_eq!(report.standing, JobStanding::Stuck, "{}", report.verdict);
+        assert!(!report.verdict.contains("deadlock"), "{}", report.verdict);
+    };
+    stuck(SECOND / 2 - 1, |_| ());
+    stuck(SECOND, |rank| rank.before = None);
+    stuck(SECOND, |rank| {
+        let before = rank.before.as_mut();
+        before.unwrap().is_current = false;
+    });
+    stuck(SECOND, |rank| {
+        rank.process = ProcessState::Alive {
+            percent: 2,
+            sleeps_in: String::new(),
+        };
+    });
+}

@@ -224,23 +224,16 @@ impl<'a> WaitGraph<'a> {
         all.into_iter().collect()
     }
 
-    /// Returns the largest set of sleeping ranks whose operations can be ended by these ranks alone. Empty without two looks.
+    /// Returns the largest set of sleeping ranks whose operations can be ended by these ranks alone. Empty without two looks
+    /// that are far enough apart.
     pub(super) fn closed_set(&self) -> BTreeSet<u32> {
-        if self.job.between == 0 {
+        if self.job.between < BETWEEN_MIN {
             return BTreeSet::new();
         }
-        let is_asleep = |rank: u32| {
-            let sleeps = self.standing(rank) == Some(&RankStanding::Waiting);
-            sleeps
-                && self
-                    .snapshot(rank)
-                    .is_some_and(|snapshot| snapshot.is_passive && !snapshot.is_truncated)
-        };
-        let asleep = self
-            .ranks()
-            .map(|(rank, _)| rank)
-            .filter(|rank| is_asleep(*rank));
-        let mut set: BTreeSet<u32> = asleep.collect();
+        let asleep = self.ranks.iter().filter(|(_, (rank, standing))| {
+            *standing == RankStanding::Waiting && is_asleep_in_both(rank)
+        });
+        let mut set: BTreeSet<u32> = asleep.map(|(rank, _)| *rank).collect();
         loop {
             let is_held = |rank: &u32| {
                 let targets = self.waits_for(*rank);
@@ -356,6 +349,9 @@ impl<'a> WaitGraph<'a> {
     }
 }
 
+/// Least nanoseconds between two looks that show that a rank sleeps: some periods in which it would publish a change.
+const BETWEEN_MIN: u64 = 500_000_000;
+
 /// Ranks from which cycles are searched.
 const STARTS_MAX: usize = 64;
 
@@ -418,6 +414,9 @@ fn standing(rank: &ObservedRank) -> RankStanding {
 
 /// Returns true if an operation has begun or ended between two looks.
 fn has_moved(before: &RankView, after: &RankView) -> bool {
+    if is_anonymous(&after.snapshot) && before.snapshot.number != after.snapshot.number {
+        return true;
+    }
     let shape = |view: &RankView| {
         let snapshot = &view.snapshot;
         let waits: BTreeSet<(u64, WaitKind)> = snapshot
@@ -435,4 +434,24 @@ fn has_moved(before: &RankView, after: &RankView) -> bool {
         )
     };
     shape(before) != shape(after)
+}
+
+/// Returns true if a rank awaits an operation that its id does not tell from the next one.
+fn is_anonymous(snapshot: &RankSnapshot) -> bool {
+    let mut awaited = snapshot.waits.iter().filter(|wait| wait.is_awaited);
+    awaited.any(|wait| wait.kind.is_anonymous())
+}
+
+/// Returns true if a rank that waits has slept in both looks, over the same operations, and nothing in it can end them.
+fn is_asleep_in_both(rank: &ObservedRank) -> bool {
+    let (Ok(view), Some(before)) = (&rank.view, &rank.before) else {
+        return false;
+    };
+    let is_idle = match &rank.process {
+        ProcessState::Alive { percent, .. } => *percent < COMPUTES_PERCENT,
+        _ => false,
+    };
+    let is_same = !is_anonymous(&view.snapshot) || before.snapshot.number == view.snapshot.number;
+    let is_whole = view.snapshot.is_passive && !view.snapshot.is_truncated;
+    is_idle && is_same && is_whole && before.is_current && view.is_current
 }
