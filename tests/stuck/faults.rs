@@ -147,7 +147,11 @@ fn a_stopped_rank_is_named_with_the_command_that_continues_it() {
 #[test]
 fn a_rank_that_never_starts_is_named() {
     let job = StuckJob::start(3, "never_starts");
-    job.report("verdict: rank 1 has not started; 2 ranks wait for it", 1);
+    job.report(
+        "verdict: no process of rank 1 was found on this machine: it has not started the runtime, or runs on another node; \
+         2 ranks wait to join the job",
+        1,
+    );
 }
 
 #[test]

@@ -243,3 +243,35 @@ fn a_deadlock_is_of_ranks_that_sleep_in_two_looks_that_are_far_enough_apart() {
         };
     });
 }
+
+#[test]
+fn a_rank_of_another_node_is_said_to_be_unseen() {
+    let job = |ranks| ObservedJob {
+        name: "job 4711".to_owned(),
+        size: 3,
+        now: 52 * SECOND,
+        between: SECOND,
+        ranks,
+    };
+    for kind in [WaitKind::Recv, WaitKind::SendOffered, WaitKind::WindowPost] {
+        let ranks = vec![rank(0, 3, vec![wait(kind, Some(2), "", 88)])];
+        let report = StuckReport::of(&job(ranks), false);
+        let end = "; rank 2 was not found on this machine: run the command on its node";
+        assert!(report.verdict.ends_with(end), "{}", report.verdict);
+    }
+    let barrier = || vec![wait(WaitKind::Collective, None, "barrier", 40)];
+    let mut seen = vec![rank(0, 3, barrier()), rank(2, 3, Vec::new())];
+    let report = StuckReport::of(&job(seen.clone()), false);
+    let start = "verdict: rank 2 has not called barrier #17";
+    assert!(report.verdict.starts_with(start), "{}", report.verdict);
+    for rank in &mut seen {
+        if let Ok(view) = &mut rank.view {
+            view.snapshot.phase = RankPhase::Starting;
+        }
+    }
+    assert_eq!(
+        StuckReport::of(&job(seen), false).verdict,
+        "verdict: no process of rank 1 was found on this machine: it has not started the runtime, or runs on another node; \
+         2 ranks wait to join the job"
+    );
+}

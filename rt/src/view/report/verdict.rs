@@ -71,28 +71,29 @@ fn dead(graph: &WaitGraph<'_>, rank: u32, how: &str, ago: Option<u64>) -> String
     format!("verdict: rank {rank} (pid {pid}) {how}{ago}{last}{waiting}")
 }
 
-/// Names ranks of which nothing was found while others wait to join the job with them, or wait for them.
+/// Names ranks of which nothing was found while others wait to join the job with them.
 fn absent(job: &ObservedJob, graph: &WaitGraph<'_>) -> Option<String> {
-    let is_joining = graph
-        .ranks()
-        .any(|(_, standing)| *standing == RankStanding::Starting);
-    let missing: Vec<u32> = (0..job.size)
-        .filter(|rank| graph.standing(*rank).is_none())
-        .collect();
-    let &first = missing.first()?;
-    if !is_joining {
-        return None;
-    }
-    let have = if missing.len() == 1 { "has" } else { "have" };
-    let others = graph
+    let joining = graph
         .ranks()
         .filter(|(_, standing)| **standing == RankStanding::Starting)
         .count();
-    let it = if missing.len() == 1 { "it" } else { "them" };
-    let waiting = waiters(others).replace("for it", &format!("for {it}"));
-    let _ = first;
+    if joining == 0 {
+        return None;
+    }
+    let missing: Vec<u32> = (0..job.size)
+        .filter(|rank| graph.standing(*rank).is_none())
+        .collect();
+    let why = match missing.len() {
+        0 => return None,
+        1 => "it has not started the runtime, or runs on another node",
+        _ => "they have not started the runtime, or run on other nodes",
+    };
+    let joining = match joining {
+        1 => "1 rank waits".to_owned(),
+        _ => format!("{joining} ranks wait"),
+    };
     Some(format!(
-        "verdict: {} {have} not started{waiting}",
+        "verdict: no process of {} was found on this machine: {why}; {joining} to join the job",
         rank_set(&missing)
     ))
 }
@@ -348,14 +349,23 @@ fn unmet(job: &ObservedJob, graph: &WaitGraph<'_>) -> Option<String> {
     for (rank, _) in graph.ranks() {
         for wait in graph.holding(rank) {
             let blockers = graph.blockers(rank, wait);
-            let Some(&peer) = blockers
+            let Some(&first) = blockers
                 .first()
                 .filter(|_| blockers.len() < job.size as usize)
             else {
                 continue;
             };
+            let seen = blockers
+                .iter()
+                .copied()
+                .find(|peer| graph.snapshot(*peer).is_some());
             let weight = order(wait.kind);
-            if let Some(line) = unmet_line(graph, rank, wait, peer) {
+            let peer = seen.unwrap_or(first);
+            let line = match seen {
+                Some(peer) => unmet_line(graph, rank, wait, peer),
+                None => Some(unseen_line(graph, rank, wait, peer)),
+            };
+            if let Some(line) = line {
                 found.push((weight, usize::MAX - graph.waiters_of(peer).len(), line));
             }
         }
@@ -418,6 +428,19 @@ fn unmet_line(graph: &WaitGraph<'_>, rank: u32, wait: &PublishedWait, peer: u32)
     }
 }
 
+/// Returns a sentence about an operation of which nothing is known but that it waits for `peer`.
+fn unseen_line(graph: &WaitGraph<'_>, rank: u32, wait: &PublishedWait, peer: u32) -> String {
+    let what = describe(wait, None);
+    if graph.standing(peer).is_some() {
+        return format!(
+            "rank {rank} waits for rank {peer} in {what}; the view of rank {peer} cannot be read"
+        );
+    }
+    format!(
+        "rank {rank} waits for rank {peer} in {what}; rank {peer} was not found on this machine: run the command on its node"
+    )
+}
+
 /// Returns what a rank does instead of what others wait for.
 fn does(graph: &WaitGraph<'_>, rank: u32) -> String {
     let standing = graph.standing(rank);
@@ -429,7 +452,11 @@ fn does(graph: &WaitGraph<'_>, rank: u32) -> String {
         (Some(RankStanding::Computing { percent }), _) => {
             format!("computes ({percent} % of a processor)")
         }
-        _ => "was not found".to_owned(),
+        (Some(RankStanding::InKernel { function }), _) => format!("is in the kernel ({function})"),
+        (Some(RankStanding::Stopped), _) => "is stopped".to_owned(),
+        (Some(RankStanding::Starting), _) => "has not joined the job".to_owned(),
+        (Some(RankStanding::Dead { how, .. }), _) => how.clone(),
+        _ => "is in no known state".to_owned(),
     }
 }
 
