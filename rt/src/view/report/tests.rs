@@ -275,3 +275,45 @@ fn a_rank_of_another_node_is_said_to_be_unseen() {
          2 ranks wait to join the job"
     );
 }
+
+#[test]
+fn a_rank_for_which_no_rank_waits_does_not_hide_movement_or_a_deadlock() {
+    let stopped = |number, size| {
+        let mut rank = elsewhere(number, size);
+        rank.process = ProcessState::Stopped;
+        rank
+    };
+    let mut moving = rank(1, 3, vec![wait(WaitKind::Recv, Some(2), "", 90)]);
+    if let Ok(view) = &mut moving.view {
+        view.snapshot.arrived += 1;
+    }
+    let idle = rank(2, 3, Vec::new());
+    let unrelated = report(vec![stopped(0, 3), moving.clone(), idle.clone()]);
+    assert_eq!(
+        unrelated.standing,
+        JobStanding::Moving,
+        "{}",
+        unrelated.verdict
+    );
+    let waits = rank(2, 3, vec![wait(WaitKind::Recv, Some(0), "", 90)]);
+    let awaited = report(vec![stopped(0, 3), moving, waits]);
+    assert_eq!(awaited.standing, JobStanding::Stuck, "{}", awaited.verdict);
+    let mut ring = vec![
+        rank(0, 3, vec![wait(WaitKind::Recv, Some(1), "", 88)]),
+        rank(1, 3, vec![wait(WaitKind::Recv, Some(0), "", 90)]),
+        stopped(2, 3),
+    ];
+    let deadlock = report(ring.clone());
+    assert_eq!(
+        deadlock.standing,
+        JobStanding::Deadlocked,
+        "{}",
+        deadlock.verdict
+    );
+    ring[2] = elsewhere(2, 3);
+    ring[2].process = ProcessState::Alive {
+        percent: 99,
+        sleeps_in: String::new(),
+    };
+    assert_eq!(report(ring).standing, JobStanding::Deadlocked);
+}

@@ -14,49 +14,61 @@ const NAMED_MAX: usize = 8;
 
 /// Returns how the job stands, and the last line of its report.
 pub(super) fn verdict(job: &ObservedJob, graph: &WaitGraph<'_>) -> (JobStanding, String) {
-    if let Some(line) = culprit(job, graph) {
+    let awaited = graph.awaited_ranks();
+    let computing = || computing(job, graph, &awaited);
+    if let Some(line) = culprit(job, graph, |rank| awaited.contains(&rank)).or_else(computing) {
         return (JobStanding::Stuck, line);
     }
-    let moving = graph
-        .ranks()
-        .filter(|(_, standing)| **standing == RankStanding::Moving);
-    if moving.count() > 0 {
+    let mut standings = graph.ranks().map(|(_, standing)| standing);
+    if standings.any(|standing| *standing == RankStanding::Moving) {
         return (JobStanding::Moving, moving_line(job, graph));
     }
     let closed = graph.closed_set();
+    let standing = if closed.is_empty() {
+        JobStanding::Stuck
+    } else {
+        JobStanding::Deadlocked
+    };
     if let Some(line) = ring(graph, &closed) {
-        let standing = if closed.is_empty() {
-            JobStanding::Stuck
-        } else {
-            JobStanding::Deadlocked
-        };
+        return (standing, line);
+    }
+    let lonely = || culprit(job, graph, |_| true).or_else(|| absent(job, graph));
+    if let Some(line) = closed.is_empty().then(lonely).flatten() {
         return (standing, line);
     }
     let line = mismatch(graph)
         .or_else(|| crossed(graph))
         .or_else(|| near_miss(graph))
         .or_else(|| unmet(job, graph));
-    let standing = if closed.is_empty() {
-        JobStanding::Stuck
-    } else {
-        JobStanding::Deadlocked
-    };
     match line {
         Some(line) => (standing, format!("verdict: {line}")),
         None => rest(job, graph, standing),
     }
 }
 
-/// Names a rank for which others wait and which cannot go on by itself: dead, absent, stopped, in the kernel or computing.
-fn culprit(job: &ObservedJob, graph: &WaitGraph<'_>) -> Option<String> {
-    let dead = graph.ranks().find_map(|(rank, standing)| match standing {
+/// Names a rank that `may_be` the cause and cannot go on by itself: dead, stopped or in the kernel.
+fn culprit(
+    job: &ObservedJob,
+    graph: &WaitGraph<'_>,
+    may_be: impl Fn(u32) -> bool,
+) -> Option<String> {
+    let ranks = || graph.ranks().filter(|(rank, _)| may_be(*rank));
+    let dead = ranks().find_map(|(rank, standing)| match standing {
         RankStanding::Dead { how, ago } => Some(dead(graph, rank, how, *ago)),
         _ => None,
     });
-    dead.or_else(|| absent(job, graph))
-        .or_else(|| stopped(graph))
-        .or_else(|| held_by_kernel(job, graph))
-        .or_else(|| computing(job, graph))
+    let stopped = || {
+        let mut ranks = ranks();
+        let (rank, _) = ranks.find(|(_, standing)| **standing == RankStanding::Stopped)?;
+        Some(stopped(graph, rank))
+    };
+    let in_kernel = || {
+        ranks().find_map(|(rank, standing)| match standing {
+            RankStanding::InKernel { function } => Some(in_kernel(job, graph, rank, function)),
+            _ => None,
+        })
+    };
+    dead.or_else(stopped).or_else(in_kernel)
 }
 
 fn dead(graph: &WaitGraph<'_>, rank: u32, how: &str, ago: Option<u64>) -> String {
@@ -98,32 +110,20 @@ fn absent(job: &ObservedJob, graph: &WaitGraph<'_>) -> Option<String> {
     ))
 }
 
-fn stopped(graph: &WaitGraph<'_>) -> Option<String> {
-    let (rank, _) = graph
-        .ranks()
-        .find(|(_, standing)| **standing == RankStanding::Stopped)?;
+fn stopped(graph: &WaitGraph<'_>, rank: u32) -> String {
     let waiting = waiters(graph.waiters_of(rank).len());
     let pid = graph.pid(rank);
-    Some(format!(
-        "verdict: rank {rank} is stopped (SIGSTOP or a debugger): kill -CONT {pid}{waiting}"
-    ))
+    format!("verdict: rank {rank} is stopped (SIGSTOP or a debugger): kill -CONT {pid}{waiting}")
 }
 
-fn held_by_kernel(job: &ObservedJob, graph: &WaitGraph<'_>) -> Option<String> {
-    graph.ranks().find_map(|(rank, standing)| {
-        let RankStanding::InKernel { function } = standing else {
-            return None;
-        };
-        let waiting = waiters(graph.waiters_of(rank).len());
-        let age = age_of(job, graph, rank);
-        Some(format!(
-            "verdict: rank {rank} is in the kernel ({function}) for {age}{waiting}"
-        ))
-    })
+fn in_kernel(job: &ObservedJob, graph: &WaitGraph<'_>, rank: u32, function: &str) -> String {
+    let waiting = waiters(graph.waiters_of(rank).len());
+    let age = age_of(job, graph, rank);
+    format!("verdict: rank {rank} is in the kernel ({function}) for {age}{waiting}")
 }
 
-/// Names a rank that computes while all others that do anything wait for it.
-fn computing(job: &ObservedJob, graph: &WaitGraph<'_>) -> Option<String> {
+/// Names the rank that computes while most others wait for it, unless a rank goes on.
+fn computing(job: &ObservedJob, graph: &WaitGraph<'_>, awaited: &BTreeSet<u32>) -> Option<String> {
     let is_moving = graph
         .ranks()
         .any(|(_, standing)| *standing == RankStanding::Moving);
@@ -131,7 +131,9 @@ fn computing(job: &ObservedJob, graph: &WaitGraph<'_>) -> Option<String> {
         return None;
     }
     let computing = graph.ranks().filter_map(|(rank, standing)| match standing {
-        RankStanding::Computing { percent } => Some((graph.waiters_of(rank).len(), rank, *percent)),
+        RankStanding::Computing { percent } if awaited.contains(&rank) => {
+            Some((graph.waiters_of(rank).len(), rank, *percent))
+        }
         _ => None,
     });
     let (count, rank, percent) =
@@ -151,7 +153,7 @@ fn age_of(job: &ObservedJob, graph: &WaitGraph<'_>, rank: u32) -> String {
 }
 
 fn moving_line(job: &ObservedJob, graph: &WaitGraph<'_>) -> String {
-    let arrived: u64 = job.ranks.iter().map(arrivals).sum();
+    let arrived = job.ranks.iter().map(arrivals).fold(0, u64::saturating_add);
     let oldest = graph
         .ranks()
         .filter_map(|(rank, _)| {
@@ -398,7 +400,9 @@ fn unmet_line(graph: &WaitGraph<'_>, rank: u32, wait: &PublishedWait, peer: u32)
                 .snapshot(peer)
                 .map_or(&[][..], |snapshot| &snapshot.stored);
             let of_rank = stored.iter().filter(|group| group.source == rank);
-            let count: u64 = of_rank.map(|group| group.count).sum();
+            let count = of_rank
+                .map(|group| group.count)
+                .fold(0, u64::saturating_add);
             Some(format!(
                 "rank {peer} has {count} unread messages of rank {rank} (limit of RIPSTOP_UNEXPECTED_MESSAGES or \
                  RIPSTOP_UNEXPECTED_BYTES); rank {peer} {does}"
@@ -476,11 +480,21 @@ fn rest(job: &ObservedJob, graph: &WaitGraph<'_>, standing: JobStanding) -> (Job
     }
     let silent = seconds(graph.silent());
     let has_ended = |rank: &super::ObservedRank| matches!(rank.process, ProcessState::Ended { .. });
-    if job.ranks.iter().all(has_ended) {
+    if !job.ranks.is_empty() && job.ranks.iter().all(has_ended) {
         return (
             JobStanding::Stuck,
             "verdict: no rank of this job runs".to_owned(),
         );
+    }
+    let computes = graph.ranks().find_map(|(rank, standing)| match standing {
+        RankStanding::Computing { percent } => Some((rank, *percent)),
+        _ => None,
+    });
+    if let (Some((rank, percent)), JobStanding::Stuck) = (computes, standing) {
+        let line = format!(
+            "verdict: rank {rank} computes ({percent} % of a processor), and no rank waits for it"
+        );
+        return (standing, line);
     }
     let line = if standing == JobStanding::Deadlocked {
         "verdict: deadlock: these ranks wait for each other, and no other rank can end that"

@@ -214,6 +214,15 @@ impl<'a> WaitGraph<'a> {
         }
     }
 
+    /// Returns the ranks for which other ranks wait.
+    pub(super) fn awaited_ranks(&self) -> BTreeSet<u32> {
+        let others = self.ranks().map(|(rank, _)| {
+            let targets = self.waits_for(rank).into_iter();
+            targets.filter(move |target| *target != rank)
+        });
+        others.flatten().collect()
+    }
+
     /// Returns the ranks that could end any operation that holds up `rank`.
     pub(super) fn waits_for(&self, rank: u32) -> Vec<u32> {
         let holding = self.holding(rank);
