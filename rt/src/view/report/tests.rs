@@ -1,6 +1,6 @@
 use super::{
     super::{
-        PublishedComm, PublishedWait, RankPhase, RankSnapshot, WaitKind,
+        PublishedComm, PublishedWait, RankPhase, RankSnapshot, StoredGroup, WaitKind,
         layout::{RankView, ViewHead},
     },
     JobStanding, ObservedJob, ObservedRank, ProcessState, StuckReport,
@@ -316,4 +316,26 @@ fn a_rank_for_which_no_rank_waits_does_not_hide_movement_or_a_deadlock() {
         sleeps_in: String::new(),
     };
     assert_eq!(report(ring).standing, JobStanding::Deadlocked);
+}
+
+#[test]
+fn a_receive_whose_bytes_are_on_their_way_is_no_near_miss() {
+    let near = |kind| {
+        let mut waits = rank(0, 2, vec![wait(kind, Some(1), "f64 x 1", 88)]);
+        if let Ok(view) = &mut waits.view {
+            view.snapshot.stored = vec![StoredGroup {
+                source: 1,
+                comm: 0,
+                tag: 8,
+                sig: 88,
+                count: 1,
+                bytes: 8,
+                name: "f64 x 1".to_owned(),
+            }];
+        }
+        let report = report(vec![waits, elsewhere(1, 2)]);
+        report.text().contains("near miss") && report.verdict.contains("tag mismatch")
+    };
+    assert!(near(WaitKind::Recv) && near(WaitKind::Probe));
+    assert!(!near(WaitKind::RecvMoving));
 }

@@ -342,7 +342,7 @@ impl<'a> WaitGraph<'a> {
             for wait in self
                 .holding(rank)
                 .into_iter()
-                .filter(|wait| wait.kind.is_receive())
+                .filter(|wait| matches!(wait.kind, WaitKind::Recv | WaitKind::Probe))
             {
                 let is_near =
                     |group: &&StoredGroup| wait.peer.is_none_or(|peer| peer == group.source);
