@@ -45,9 +45,14 @@ impl ViewPublisher {
             return None;
         }
         let memory = memfd_create(VIEW_NAME, MemfdFlags::CLOEXEC).ok()?;
+        let head = ViewHead::new(boot.rank, boot.size, 0);
+        Some(Self::new(memory, head))
+    }
+
+    fn new(memory: OwnedFd, head: ViewHead) -> Self {
         let mut view = Self {
             memory,
-            head: ViewHead::new(boot.rank, boot.size, 0),
+            head,
             number: 0,
             last: ClockTime::default(),
             is_new: true,
@@ -58,7 +63,7 @@ impl ViewPublisher {
         };
         view.write_snapshot(RankSnapshot::default());
         view.write_head();
-        Some(view)
+        view
     }
 
     /// Records that the rank has met the others of its node, and the number that they have in common.
@@ -86,6 +91,10 @@ impl ViewPublisher {
     /// the one that writes.
     pub(crate) fn write(&mut self, snapshot: RankSnapshot, is_parked: bool, now: ClockTime) {
         self.last = now;
+        // The agent sleeps on after the rank has left.
+        if self.phase == RankPhase::Left {
+            return;
+        }
         self.is_new = false;
         self.is_parked = is_parked;
         self.write_snapshot(snapshot);
@@ -102,7 +111,7 @@ impl ViewPublisher {
 
     /// Records that the last snapshot does not describe the rank any more.
     pub(crate) fn mark_awake(&mut self) {
-        if self.is_current {
+        if self.is_current && self.phase != RankPhase::Left {
             (self.is_current, self.is_parked) = (false, false);
             self.write_pulse(AWAKE);
         }
@@ -148,5 +157,33 @@ impl ViewPublisher {
     /// Writes without a report of failure: what cannot be written is missing, and the rank goes on without it.
     fn put(&self, bytes: &[u8], at: u64) {
         let _ = pwrite(&self.memory, bytes, at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::layout::RankView, *};
+
+    #[test]
+    fn a_rank_that_has_left_stays_left_whatever_its_agent_writes() {
+        let memory = memfd_create(VIEW_NAME, MemfdFlags::CLOEXEC).unwrap();
+        let mut view = ViewPublisher::new(memory, ViewHead::new(0, 1, 0)).joined(7);
+        let elsewhere = || RankSnapshot {
+            phase: RankPhase::Elsewhere,
+            ..RankSnapshot::default()
+        };
+        let read = |view: &ViewPublisher| {
+            let read = RankView::read(&view.memory).unwrap();
+            (read.snapshot.phase, read.is_current)
+        };
+        view.write(elsewhere(), false, ClockTime::default());
+        assert_eq!(read(&view), (RankPhase::Elsewhere, true));
+        view.mark_awake();
+        assert_eq!(read(&view), (RankPhase::Elsewhere, false));
+        view.leave();
+        view.write(elsewhere(), true, ClockTime::default());
+        view.set_parked(true);
+        view.mark_awake();
+        assert_eq!(read(&view), (RankPhase::Left, true));
     }
 }
