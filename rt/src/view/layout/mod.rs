@@ -27,6 +27,9 @@ pub(super) const PULSE_AT: u64 = 64;
 pub(super) const SLOTS_AT: [u64; 2] = [4 << 10, 132 << 10];
 const SLOT_LEN: usize = 124 << 10;
 
+/// Most ranks of a job, so that a number that is none takes a reader no memory.
+const SIZE_MAX: u32 = 1 << 24;
+
 /// Reads of a snapshot before a reader gives up because the rank writes all the time.
 const TRIES: u32 = 3;
 
@@ -164,6 +167,9 @@ impl ViewHead {
                 head.version
             );
             return Err(io::Error::new(io::ErrorKind::Unsupported, sentence));
+        }
+        if head.size > SIZE_MAX {
+            return Err(invalid("it names more ranks than any job has"));
         }
         if head.rank >= head.size {
             return Err(invalid("its rank is not below the number of ranks"));

@@ -152,3 +152,13 @@ fn no_contents_of_a_view_do_harm() {
         "{refused} refused, {read} read"
     );
 }
+
+#[test]
+fn a_job_of_more_ranks_than_any_has_is_refused() {
+    for (size, is_fine) in [(1 << 24, true), ((1 << 24) + 1, false), (u32::MAX, false)] {
+        let file = memfd_create(VIEW_NAME, MemfdFlags::CLOEXEC).unwrap();
+        let head = ViewHead::new(0, size, 0);
+        assert!(pwrite(&file, bytes_of(&head), 0).is_ok());
+        assert_eq!(ViewHead::read(&file).is_ok(), is_fine, "{size}");
+    }
+}
