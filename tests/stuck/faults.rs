@@ -54,7 +54,7 @@ fn a_message_without_a_receive_is_named() {
     let at = place("missed send");
     job.report(
         &format!(
-            "verdict: nobody receives the message of rank 0 to rank 1, tag 7 (1024 KiB, {at}); rank 1 has no receive for it"
+            "verdict: no receive takes the message of rank 0 to rank 1, tag 7 (1024 KiB, {at}); rank 1 has posted none that fits"
         ),
         1,
     );
@@ -85,7 +85,7 @@ fn a_message_with_another_tag_is_near_enough_to_be_named() {
         1,
     );
     let near = "  near miss: rank 0 waits for tag 9 from rank 1; \
-                rank 1 has sent it tag 8 (1 message, 8 B), which nobody receives";
+                rank 1 has sent it tag 8 (1 message, 8 B), which no receive takes";
     assert!(text.contains(near), "{text}");
 }
 

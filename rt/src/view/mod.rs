@@ -25,5 +25,6 @@ pub use snapshot::{PublishedComm, PublishedWait, RankPhase, RankSnapshot, Stored
 
 use std::time::Duration;
 
-/// Least time between two snapshots of a rank. Writing one takes some microseconds, so this costs nothing that can be measured.
+/// Least time between two snapshots of a rank. What one takes depends on the number of operations and of stored messages: some
+/// microseconds for a few, more for many thousands, because each of them is visited.
 pub const PERIOD: Duration = Duration::from_millis(100);

@@ -409,7 +409,7 @@ fn unmet_line(graph: &WaitGraph<'_>, rank: u32, wait: &PublishedWait, peer: u32)
             ))
         }
         WaitKind::SendOffered => Some(format!(
-            "nobody receives the message of rank {rank} to rank {peer}, {tag} ({}, {at}); rank {peer} has no receive for it",
+            "no receive takes the message of rank {rank} to rank {peer}, {tag} ({}, {at}); rank {peer} has posted none that fits",
             bytes(wait.bytes)
         )),
         WaitKind::Recv | WaitKind::Probe => Some(format!(

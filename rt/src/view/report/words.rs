@@ -102,7 +102,7 @@ pub(super) fn near_miss(rank: u32, wait: &PublishedWait, stored: &StoredGroup) -
     };
     format!(
         "  near miss: rank {rank} waits for {want} from rank {from}; rank {from} has sent it tag {}{on} ({} {messages}, {}), \
-         which nobody receives",
+         which no receive takes",
         stored.tag,
         stored.count,
         bytes(stored.bytes)
