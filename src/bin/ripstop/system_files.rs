@@ -59,7 +59,7 @@ pub(crate) fn listed_numbers(list: &str) -> Vec<u32> {
 
 /// Returns a list of ascending numbers as the kernel writes it.
 pub(crate) fn number_list(numbers: &[u32]) -> String {
-    let runs = numbers.chunk_by(|one, next| one + 1 == *next);
+    let runs = numbers.chunk_by(|one, next| one.checked_add(1) == Some(*next));
     let texts = runs.map(|run| match run {
         [first, .., last] => format!("{first}-{last}"),
         [one] => one.to_string(),
@@ -119,6 +119,7 @@ mod tests {
             ("5", vec![5]),
             ("", vec![]),
             ("0-1,6-7,9", vec![0, 1, 6, 7, 9]),
+            ("4294967295,5", vec![u32::MAX, 5]),
         ] {
             assert_eq!(listed_numbers(text), numbers, "{text}");
             assert_eq!(number_list(&numbers), text);

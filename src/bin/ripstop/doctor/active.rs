@@ -96,8 +96,12 @@ fn line_sample(first: u32, last: u32) -> Option<u64> {
 
 /// Binds this thread. If that is refused, the threads are measured where they run.
 fn bind(cpu: u32) {
+    let cpu = cpu as usize;
+    if cpu >= CpuSet::MAX_CPU {
+        return; // A set has no place for it.
+    }
     let mut set = CpuSet::new();
-    set.set(cpu as usize);
+    set.set(cpu);
     let _refused = sched_setaffinity(None, &set);
 }
 
@@ -182,7 +186,7 @@ const LINE_LIMIT_NS: u64 = 40_000_000;
 
 #[cfg(test)]
 mod tests {
-    use super::{line_time, ping_finding, siblings_finding};
+    use super::{bind, line_time, ping_finding, siblings_finding};
     use crate::doctor::finding::CheckState::{Fail, Ok as Fine, Skip, Warn};
 
     #[test]
@@ -196,6 +200,12 @@ mod tests {
         ] {
             assert_eq!(siblings_finding(found).state, expected);
         }
+    }
+
+    #[test]
+    fn a_processor_beyond_a_set_is_not_bound_to() {
+        bind(1 << 10);
+        bind(u32::MAX);
     }
 
     #[test]

@@ -48,7 +48,16 @@ impl SitePseudonyms {
                 None => self.pseudonym(name, "address"),
             },
             Some(kind) => self.pseudonym(name, kind),
-            None => name.to_owned(),
+            // A name may stand before or behind another word, as in `user@host:port`. The rest is looked at as a whole first,
+            // because it may be a path or an address.
+            None => match name.find([':', '@', '/']) {
+                Some(at) => {
+                    let (first, rest) = name.split_at(at);
+                    let (separator, rest) = rest.split_at(1);
+                    self.replaced(first) + separator + &self.replaced(rest)
+                }
+                None => name.to_owned(),
+            },
         };
         shown + end
     }
@@ -86,10 +95,14 @@ fn is_of_name(letter: char) -> bool {
 /// Returns true for a path that is not the same on all machines.
 fn is_private_path(name: &str) -> bool {
     let is_path = name.starts_with("~/") || (name.starts_with('/') && name.len() > 1);
-    is_path
-        && !PUBLIC
-            .iter()
-            .any(|top| name == *top || name.starts_with(&format!("{top}/")))
+    let is_in = |tops: &[&str]| tops.iter().any(|top| is_below(name, top));
+    let is_public = PUBLIC.contains(&name) || is_in(&PUBLIC);
+    is_path && (!is_public || is_in(&PRIVATE))
+}
+
+fn is_below(path: &str, top: &str) -> bool {
+    path.strip_prefix(top)
+        .is_some_and(|rest| rest.starts_with('/'))
 }
 
 /// Returns true for an address of a host, with or without a prefix length or a port. Loopback is the same everywhere.
@@ -116,6 +129,9 @@ fn is_guid(name: &str) -> bool {
 const PUBLIC: [&str; 9] = [
     "/proc", "/sys", "/dev", "/etc", "/usr", "/lib", "/lib64", "/bin", "/tmp",
 ];
+
+/// Directories below these whose content users or sites name.
+const PRIVATE: [&str; 3] = ["/tmp", "/dev/shm", "/usr/local"];
 
 #[cfg(test)]
 mod tests {
@@ -149,6 +165,33 @@ mod tests {
             ),
             ("über ~/code", "über path-2"),
         ] {
+            assert_eq!(pseudonyms.replace_in(text), expected);
+        }
+    }
+
+    #[test]
+    fn names_beside_other_words_and_below_shared_directories_are_replaced() {
+        for (text, expected) in [
+            ("/tmp/ada/x", "path-1"),
+            ("/dev/shm/ada, /dev/shm", "path-1, /dev/shm"),
+            (
+                "/usr/local/site/lib.so /usr/lib/x.so",
+                "path-1 /usr/lib/x.so",
+            ),
+            ("/tmp is full", "/tmp is full"),
+            ("login07:4000", "host-1:4000"),
+            ("ada@login07", "user-1@host-1"),
+            ("ada@login07:/scratch/x", "user-1@host-1:path-1"),
+            ("why:/scratch/ada", "why:path-1"),
+            ("/usr/lib:/scratch/ada", "/usr/lib:path-1"),
+            ("target/ada/x", "target/user-1/x"),
+            ("port:10.1.2.3", "port:address-1"),
+            ("tcp:fd00::17", "tcp:address-1"),
+            ("::1, 127.0.0.1:4000, 12:30", "::1, 127.0.0.1:4000, 12:30"),
+        ] {
+            let mut pseudonyms = SitePseudonyms::default();
+            pseudonyms.hide("login07", "host");
+            pseudonyms.hide("ada", "user");
             assert_eq!(pseudonyms.replace_in(text), expected);
         }
     }
