@@ -64,7 +64,7 @@ impl LaunchedJob {
     /// Starts all ranks. Meanwhile it answers ranks that already run.
     pub(super) fn start(args: &RunArgs, program: &LaunchProgram) -> Result<Self, LaunchError> {
         let size = args.ranks.unwrap_or(1); // Only hosts may do without a number.
-        raise_descriptor_limit(64 + u64::from(size) * if args.label { 3 } else { 1 })?;
+        raise_descriptor_limit(64 + u64::from(size) * if args.label { 4 } else { 2 })?;
         let cpus = affinity::plan(args.bind, size)
             .map_err(|error| LaunchError::machine(format!("reading the allowed CPUs: {error}")))?;
         let mut job = Self::empty(args, program.name.clone(), size)
@@ -482,8 +482,8 @@ pub(super) fn refusal(error: &std::io::Error, rank: u32, program: &LaunchProgram
     ))
 }
 
-/// Raises the limit of open files: a job needs a socket for each rank and, if labeled, two pipes; over hosts, three pipes for
-/// each host. The usual soft limit is 1024.
+/// Raises the limit of open files: a job needs a socket and a view for each rank and, if labeled, two pipes; over hosts, three
+/// pipes for each host. The usual soft limit is 1024.
 pub(super) fn raise_descriptor_limit(needed: u64) -> Result<(), LaunchError> {
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_none_or(|current| current >= needed) {

@@ -95,8 +95,8 @@ impl MemoryFacts {
         CheckFinding::warn(
             CHECK,
             seen,
-            "over TCP a rank has one descriptor for each peer that it talks to, and `ripstop run` has one for each rank; the \
-             hard limit counts, because Ripstop raises the soft one",
+            "over TCP a rank has one descriptor for each peer that it talks to, and `ripstop run` has two for each rank, or four \
+             with --label; the hard limit counts, because Ripstop raises the soft one",
             "raise the hard limit: `nofile` in /etc/security/limits.conf, or LimitNOFILE= for the service that starts jobs",
         )
     }
