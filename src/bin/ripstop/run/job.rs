@@ -165,7 +165,8 @@ impl LaunchedJob {
                     let effects = self.server.handle_line(rank, &line);
                     self.apply(effects);
                 }
-                self.stuck.open_view(rank, self.ranks[rank as usize].pid);
+                let launched = &self.ranks[rank as usize];
+                self.stuck.open_view(rank, self.size, launched);
             }
             PmiRead::LineTooLong => self.fail(FirstFailure::Garbled {
                 rank,

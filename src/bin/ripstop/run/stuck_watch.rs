@@ -67,9 +67,11 @@ impl StuckWatch {
 
     /// Opens the view of a rank that has asked this launcher for something, unless it is open. If the rank is killed, it is too
     /// late.
-    pub(super) fn open_view(&mut self, rank: u32, pid: u32) {
-        if let Entry::Vacant(place) = self.ranks.entry(rank)
-            && let Some(seen) = SeenRank::of_process(pid)
+    pub(super) fn open_view(&mut self, number: u32, size: u32, rank: &LaunchedRank) {
+        // Another process may have the number of one that was reaped.
+        if rank.status.is_none()
+            && let Entry::Vacant(place) = self.ranks.entry(number)
+            && let Some(seen) = SeenRank::of_process(rank.pid, number, size)
         {
             place.insert(seen);
         }
@@ -77,8 +79,9 @@ impl StuckWatch {
 
     /// Looks at the views of the ranks, and opens those that are not open yet.
     fn look(&mut self, name: String, ranks: &[LaunchedRank]) -> JobLook {
+        let size = u32::try_from(ranks.len()).unwrap_or(u32::MAX);
         for (rank, number) in ranks.iter().zip(0..) {
-            self.open_view(number, rank.pid);
+            self.open_view(number, size, rank);
             let Some(seen) = self.ranks.get_mut(&number) else {
                 continue;
             };
@@ -87,7 +90,6 @@ impl StuckWatch {
                 seen.ended = Some((how, machine_nanos()));
             }
         }
-        let size = u32::try_from(ranks.len()).unwrap_or(u32::MAX);
         let seen: Vec<SeenRank> = self.ranks.values().cloned().collect();
         JobLook::at(name, size, &seen)
     }

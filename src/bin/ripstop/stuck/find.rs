@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 
 use ripstop_rt::internal::view::layout::{VIEW_NAME, ViewHead};
 
-use super::look::{JobLook, ProcessStat, SeenRank};
+use super::look::{JobLook, ProcessStat, SeenRank, innermost_pid, open_view};
 
 /// Everything that was found.
 pub(super) struct JobSearch {
@@ -19,8 +19,10 @@ pub(super) struct JobSearch {
 struct FoundView {
     head: ViewHead,
     file: File,
-    /// The rank's process, or one that has kept the view of a rank that has ended.
+    /// The rank's process, or one that has kept the view of a rank that has ended, as seen from here.
     holder: u32,
+    /// True if the holder is the rank's process.
+    is_owner: bool,
     parent: u32,
 }
 
@@ -51,12 +53,13 @@ impl JobSearch {
             self.refused += 1;
             return;
         };
+        let mut own = None;
         for entry in descriptors.flatten() {
             let name = fs::read_link(entry.path());
             if !name.is_ok_and(|name| name.to_str().is_some_and(is_view)) {
                 continue;
             }
-            let opened = File::open(entry.path()).and_then(|file| {
+            let opened = open_view(&entry.path()).and_then(|file| {
                 let inode = file.metadata()?.ino();
                 Ok((ViewHead::read(&file)?, inode, file))
             });
@@ -64,7 +67,8 @@ impl JobSearch {
             let Ok((head, inode, file)) = opened else {
                 continue;
             };
-            let is_owner = head.pid == pid;
+            let own = *own.get_or_insert_with(|| innermost_pid(pid));
+            let is_owner = own == Some(head.pid);
             if is_owner || !self.views.contains_key(&inode) {
                 let parent = ProcessStat::of(pid).map_or(0, |stat| stat.parent);
                 self.views.insert(
@@ -73,6 +77,7 @@ impl JobSearch {
                         head,
                         file,
                         holder: pid,
+                        is_owner,
                         parent,
                     },
                 );
@@ -119,7 +124,8 @@ impl FoundJob {
             let Ok(file) = view.file.try_clone() else {
                 continue;
             };
-            ranks.push(SeenRank::new(view.head, file));
+            let process = view.is_owner.then_some(view.holder);
+            ranks.push(SeenRank::new(view.head, file, process));
             let mut pid = view.holder;
             while pid > 1 && !processes.contains(&pid) {
                 processes.push(pid);

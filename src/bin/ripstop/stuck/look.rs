@@ -1,6 +1,8 @@
 //! One look at the ranks of a job: their views, and the states of their processes.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -16,6 +18,8 @@ use super::find::is_view;
 pub(crate) struct SeenRank {
     head: ViewHead,
     file: Arc<File>,
+    /// Its process, as seen from here; `None` if that was gone when the view was found.
+    process: Option<u32>,
     /// How its process ended, and when, if the launcher knows it.
     pub(crate) ended: Option<(String, u64)>,
 }
@@ -32,6 +36,7 @@ pub(crate) struct JobLook {
 #[derive(Clone, Debug)]
 struct LookedRank {
     head: ViewHead,
+    pid: u32,
     view: Result<RankView, String>,
     /// The process, unless it has ended.
     stat: Option<ProcessStat>,
@@ -50,36 +55,44 @@ pub(crate) struct ProcessStat {
 }
 
 impl SeenRank {
-    pub(crate) fn new(head: ViewHead, file: File) -> Self {
+    pub(super) fn new(head: ViewHead, file: File, process: Option<u32>) -> Self {
         Self {
             head,
             file: Arc::new(file),
+            process,
             ended: None,
         }
     }
 
-    /// Opens the view of a process; `None` if it has none yet.
-    pub(crate) fn of_process(pid: u32) -> Option<Self> {
+    /// Opens the view of a process that is this rank of a job of this size; `None` if it has none yet.
+    pub(crate) fn of_process(pid: u32, rank: u32, size: u32) -> Option<Self> {
+        let own = innermost_pid(pid)?;
         let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
         descriptors.flatten().find_map(|entry| {
             let link = fs::read_link(entry.path()).ok()?;
             is_view(link.to_str()?).then_some(())?;
-            let file = File::open(entry.path()).ok()?;
-            Some(Self::new(ViewHead::read(&file).ok()?, file))
+            let file = open_view(&entry.path()).ok()?;
+            let head = ViewHead::read(&file).ok()?;
+            // A launcher below this one has the views of its own ranks open.
+            let is_meant = (head.rank, head.size, head.pid) == (rank, size, own);
+            is_meant.then(|| Self::new(head, file, Some(pid)))
         })
     }
 
+    /// Returns the process id as seen from here, or the rank's own word if its process is gone.
     pub(crate) fn pid(&self) -> u32 {
-        self.head.pid
+        self.process.unwrap_or(self.head.pid)
     }
 
     fn look(&self) -> LookedRank {
         let pid = self.pid();
         // The process was found with this view, or the launcher has not reaped it, so no other process has its number, unless it
         // ended between the looks: then the start times differ.
-        let stat = ProcessStat::of(pid).filter(|stat| !matches!(stat.state, b'Z' | b'X'));
+        let stat = self.process.and_then(ProcessStat::of);
+        let stat = stat.filter(|stat| !matches!(stat.state, b'Z' | b'X'));
         LookedRank {
             head: self.head,
+            pid,
             view: RankView::read(&*self.file).map_err(|why| why.to_string()),
             sleeps_in: stat.map_or_else(String::new, |_| kernel_function(pid)),
             stat,
@@ -134,7 +147,7 @@ impl LookedRank {
         };
         ObservedRank {
             rank: self.head.rank,
-            pid: self.head.pid,
+            pid: self.pid,
             process,
             view: self.view,
             before: before.and_then(|before| before.view.clone().ok()),
@@ -181,6 +194,27 @@ impl ProcessStat {
     }
 }
 
+/// Opens what may be a view. A file of another kind that has the name by chance is not waited for.
+pub(super) fn open_view(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    Ok(file)
+}
+
+/// Returns the process id that a process has for itself, which differs from `pid` in a container.
+pub(super) fn innermost_pid(pid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    numbers.map_or(Some(pid), |numbers| {
+        numbers.split_ascii_whitespace().last()?.parse().ok()
+    })
+}
+
 /// Returns the name of the kernel's function in which the first thread of a process sleeps; empty if it is not known.
 fn kernel_function(pid: u32) -> String {
     let name = fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("wchan"));
@@ -194,7 +228,22 @@ fn kernel_function(pid: u32) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{ProcessStat, ProcessState};
+    use std::path::Path;
+
+    use super::{ProcessStat, ProcessState, innermost_pid, open_view};
+
+    #[test]
+    fn what_is_no_regular_file_is_not_opened_as_a_view() {
+        assert!(open_view(Path::new("/dev/null")).is_err());
+        assert!(open_view(Path::new("/proc/self/exe")).is_ok());
+    }
+
+    #[test]
+    fn this_process_has_its_own_number() {
+        let pid = std::process::id();
+        assert_eq!(innermost_pid(pid), Some(pid));
+        assert_eq!(innermost_pid(u32::MAX), None);
+    }
 
     #[test]
     fn a_process_may_have_any_name() {
