@@ -20,7 +20,7 @@ use crate::stuck::look::{JobLook, SeenRank};
 #[derive(Debug)]
 pub(super) struct StuckWatch {
     ranks: BTreeMap<u32, SeenRank>,
-    last: Option<(Instant, JobLook)>,
+    looks: LookPair<JobLook>,
     /// Time of the next look.
     next: Instant,
     /// Silence after which a report is printed; zero for never.
@@ -31,6 +31,46 @@ pub(super) struct StuckWatch {
     asked: Option<Instant>,
     /// True if the next look ends in a report.
     is_due: bool,
+}
+
+/// The look with which the next one is compared, and a younger one that takes its place once it is old enough.
+#[derive(Debug)]
+struct LookPair<T> {
+    older: Option<(Instant, T)>,
+    newer: Option<(Instant, T)>,
+}
+
+impl<T> Default for LookPair<T> {
+    fn default() -> Self {
+        Self {
+            older: None,
+            newer: None,
+        }
+    }
+}
+
+impl<T> LookPair<T> {
+    /// Returns the time of the younger look.
+    fn last(&self) -> Option<Instant> {
+        let last = self.newer.as_ref().or(self.older.as_ref());
+        last.map(|(at, _)| *at)
+    }
+
+    /// Adds a look. Returns an earlier one to compare it with, which is at least [`BETWEEN`] old if there is such a look.
+    fn add(&mut self, now: Instant, look: T) -> Option<&T> {
+        let is_old = |(at, _): &mut (Instant, T)| *at + BETWEEN <= now;
+        if let Some(ready) = self.newer.take_if(is_old) {
+            self.older = Some(ready);
+        }
+        if self.older.is_none() {
+            self.older = Some((now, look));
+            return None;
+        }
+        if self.newer.is_none() && self.older.as_mut().is_some_and(is_old) {
+            self.newer = Some((now, look));
+        }
+        self.older.as_ref().map(|(_, look)| look)
+    }
 }
 
 /// Least time between the two looks of a report.
@@ -48,7 +88,7 @@ impl StuckWatch {
         let settings = Settings::from_environment().unwrap_or_default();
         Self {
             ranks: BTreeMap::new(),
-            last: None,
+            looks: LookPair::default(),
             next: now() + BETWEEN,
             after: settings.stuck_after,
             is_told: false,
@@ -100,8 +140,8 @@ impl LaunchedJob {
     pub(super) fn next_look(&self) -> Option<Instant> {
         let is_over = self.ending.is_some() || !self.is_all_here();
         let limit = self.limit.and_then(|(end, _)| end.checked_sub(BETWEEN));
-        let last = self.stuck.last.as_ref().map(|(at, _)| *at);
-        let before_limit = limit.filter(|limit| last.is_none_or(|last| last < *limit));
+        let last = self.stuck.looks.last();
+        let before_limit = limit.filter(|limit| last.is_none_or(|last| last + BETWEEN <= *limit));
         [Some(self.stuck.next), before_limit]
             .into_iter()
             .flatten()
@@ -165,8 +205,8 @@ impl LaunchedJob {
         let name = format!("job of process {}", std::process::id());
         let look = self.stuck.look(name, &self.ranks);
         self.stuck.next = now + self.stuck.period();
-        let before = self.stuck.last.replace((now, look.clone()));
-        let observed = look.observed_after(&before?.1);
+        let before = self.stuck.looks.add(now, look.clone())?;
+        let observed = look.observed_after(before);
         Some(StuckReport::of(&observed, false))
     }
 
@@ -177,5 +217,28 @@ impl LaunchedJob {
 
     fn print_report(&mut self, report: &StuckReport) {
         let _ = self.outputs[StdStream::Err as usize].write_or_hold(report.text().as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_is_compared_with_one_that_is_old_enough() {
+        let start = now();
+        let mut looks = LookPair::default();
+        let mut compared = |millis: u64| {
+            let at = start + Duration::from_millis(millis);
+            looks.add(at, millis).copied()
+        };
+        assert_eq!(compared(0), None);
+        assert_eq!(compared(1), Some(0), "there is no other one");
+        assert_eq!(compared(1_000), Some(0));
+        assert_eq!(compared(1_001), Some(0), "the look before is too young");
+        assert_eq!(compared(1_999), Some(0));
+        assert_eq!(compared(2_000), Some(1_000));
+        assert_eq!(compared(9_000), Some(2_000));
+        assert_eq!(compared(9_001), Some(2_000));
     }
 }
