@@ -184,6 +184,9 @@ impl LaunchedJob {
             return false;
         }
         let _ = self.look(now);
+        if self.stuck.ranks.is_empty() {
+            return false; // There is nothing to report of a program without a runtime.
+        }
         self.stuck.is_due = true;
         self.stuck.next = now + BETWEEN;
         true
