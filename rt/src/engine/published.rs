@@ -27,9 +27,10 @@ impl EngineCore {
     #[cold]
     pub(crate) fn published(&mut self) -> RankSnapshot {
         let (posted, arrived) = self.p2p.matching.counts();
-        let mut waits = self.message_waits();
-        waits.extend(self.collective_waits());
+        // Messages come last: there may be so many that they fill the view.
+        let mut waits = self.collective_waits();
         waits.extend(self.other_waits());
+        waits.extend(self.message_waits());
         let mut comms = self.published_comms();
         let mut stored = self.published_messages();
         let is_truncated =
