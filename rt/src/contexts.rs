@@ -6,10 +6,16 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
+use crate::comm::CreateQueues;
+
 /// Context ids that communicators of this runtime have or had. No id is used twice, because a message to a communicator
 /// that was dropped here may still be queued or in flight.
 #[derive(Debug, Default)]
-pub(crate) struct ContextIds(Mutex<UsedContextIds>);
+pub(crate) struct ContextIds {
+    used: Mutex<UsedContextIds>,
+    /// Creations that are looking for a number.
+    pub(crate) creates: CreateQueues,
+}
 
 /// A set of even numbers from 2 on: all numbers below `below`, and those in `above`.
 #[derive(Debug)]
@@ -67,7 +73,7 @@ impl ContextIds {
     }
 
     fn lock(&self) -> MutexGuard<'_, UsedContextIds> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Marks nearly all numbers as used: `count` are left.

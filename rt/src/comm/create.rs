@@ -2,7 +2,7 @@
 
 use std::{panic::Location, sync::Arc};
 
-use super::{CollectiveCall, Comm};
+use super::{CollectiveCall, Comm, create_queue::CreatePlace};
 use crate::{
     comm::split::contexts_exhausted,
     contexts::ContextIds,
@@ -12,8 +12,9 @@ use crate::{
     offload::CollectiveSignature,
 };
 
-/// Tag of the messages by which members make a communicator. Collectives of the parent have it last of all numbers.
-const CREATE_TAG: u32 = u32::MAX;
+/// Tags from here on are of messages by which members make a communicator. Collectives of the parent have these numbers
+/// last of all.
+const FIRST_CREATE_TAG: u32 = 3 << 30;
 
 /// What members agree on: the greatest number; the least signature and its rank; the greatest signature and its rank; and
 /// the member that was lost, if one was, as [`lost_word`] encodes it.
@@ -31,9 +32,10 @@ struct MemberTree {
 impl Comm {
     /// Makes a communicator of these ranks, in this order. Only they call this, with the same list; other ranks do nothing.
     ///
-    /// Rank `i` of the new communicator is `ranks[i]`. Ranks that make several communicators together make them in the same
-    /// order. Apart from that, the call has no place in the order of collectives. It starts immediately and proceeds in the
-    /// background, like [`split`](Self::split). O(log n) messages for each member.
+    /// Rank `i` of the new communicator is `ranks[i]`. Ranks that make several communicators of the same members make them in
+    /// the same order, and each begins when the one before it has ended. Apart from that, the call has no place in the order
+    /// of collectives or of other calls of `create`. It starts immediately and proceeds in the background, like
+    /// [`split`](Self::split). O(log n) messages for each member.
     ///
     /// Output: `Result<Comm>`.
     ///
@@ -52,24 +54,30 @@ impl Comm {
     ///
     /// # Errors
     /// A list that is empty, that does not have this rank, or that has a rank twice or one that does not exist
-    /// (`InvalidArgument`, without waiting for other ranks); members pass different lists (`Mismatch`); a member failed or
-    /// finished, or this communicator is revoked. The call waits for a member that does not call it until that member ends.
+    /// (`InvalidArgument`, without waiting for other ranks); members pass the same ranks in different orders (`Mismatch`); a
+    /// member failed or finished, or this communicator is revoked. The call waits for a member that does not call it, or that
+    /// calls it with other ranks, until that member ends.
     #[track_caller]
     pub fn create(&self, ranks: &[usize]) -> impl Future<Output = Result<Self>> + Send + use<> {
-        let call = CollectiveCall {
-            tag: CREATE_TAG,
-            at: Location::caller(),
-        };
-        let checked = self.check_members(ranks);
+        let at = Location::caller();
+        // The call takes its place in the queue, because threads may poll the futures in another order.
+        let checked = self.check_members(ranks).map(|members| {
+            let key = (self.id(), signature(&members));
+            let place = CreatePlace::last(Arc::clone(self.shared().contexts()), key);
+            (members, place)
+        });
         let (comm, ranks) = (self.clone(), ranks.to_vec());
         BackgroundFuture::new(async move {
             let made = match checked {
-                Ok(members) => comm.create_with(call, &ranks, members).await,
+                Ok((members, place)) => {
+                    place.turn().await;
+                    comm.create_with(at, &ranks, members).await
+                }
                 Err(sentence) => {
                     Err(comm.error_here("create", ErrorKind::InvalidArgument(sentence)))
                 }
             };
-            made.map_err(|error| error.renamed("create").called_at(call.at))
+            made.map_err(|error| error.renamed("create").called_at(at))
         })
     }
 
@@ -118,14 +126,15 @@ impl Comm {
 
     async fn create_with(
         &self,
-        call: CollectiveCall,
+        at: &'static Location<'static>,
         ranks: &[usize],
         members: Vec<usize>,
     ) -> Result<Self> {
+        let tag = create_tag(&members);
         let place = members.iter().position(|&rank| rank == self.rank());
         let tree = MemberTree {
             comm: self.clone(),
-            call,
+            call: CollectiveCall { tag, at },
             members,
             place: place.expect("checked"),
         };
@@ -137,7 +146,7 @@ impl Comm {
         let rank = ranks.iter().position(|&rank| rank == self.rank());
         let rank = CommRank(rank.expect("checked"));
         let shared = self.shared().clone();
-        Ok(Self::new(shared, ctx, rank, RankGroup::new(world), call.at))
+        Ok(Self::new(shared, ctx, rank, RankGroup::new(world), at))
     }
 }
 
@@ -148,11 +157,18 @@ fn signature(ranks: &[usize]) -> u64 {
     ranks.fold(start, CollectiveSignature::with).0.0
 }
 
+/// Returns the tag of the members' messages. Two creations of different members may be in flight at the same time, and end
+/// in any order, so they need different tags. These are equal with a chance of 1 in 2^30, and then the creations may fail.
+fn create_tag(members: &[usize]) -> u32 {
+    let [.., a, b, c, d] = signature(members).to_be_bytes();
+    FIRST_CREATE_TAG | u32::from_be_bytes([a, b, c, d])
+}
+
 impl MemberTree {
     /// Finds a context id that was never used on any member, as splits do: see [`ContextIds`].
     async fn agree_on_context(&self, list: u64) -> Result<u32> {
         let contexts = self.comm.shared().contexts();
-        let mut from = 2;
+        let (mut from, mut distances) = (2, list);
         loop {
             let proposed = contexts.propose(from);
             let agreed = self.agree(proposed.into(), list).await?;
@@ -161,7 +177,12 @@ impl MemberTree {
             if self.agree(taken.into(), list).await? == 0 {
                 return Ok(agreed);
             }
-            from = ContextIds::after(agreed).ok_or_else(|| contexts_exhausted("create"))?;
+            let next = ContextIds::after(agreed).ok_or_else(|| contexts_exhausted("create"))?;
+            // Creations of overlapping members that go on in step would take each other's numbers again and again. So each goes
+            // on at another distance.
+            let [distance, ..] = distances.to_le_bytes();
+            from = next.saturating_add(2 * u32::from(distance));
+            distances = distances.rotate_right(8);
         }
     }
 
@@ -349,14 +370,75 @@ mod tests {
     }
 
     #[test]
-    fn members_that_pass_different_lists_are_told_both() {
+    fn creations_of_different_members_end_in_any_order() {
+        run(3, |world| async move {
+            let (all, two) = ([0, 1, 2], [1, 0]);
+            if world.rank() == 2 {
+                // The other two have made theirs before this rank begins.
+                world.recv::<u8>(0, 1).await?;
+                world.recv::<u8>(1, 1).await?;
+                let whole = world.create(&all).await?;
+                assert!(whole.agree(true).await?);
+                return Ok(());
+            }
+            let whole = world.create(&all);
+            let part = world.create(&two).await?;
+            assert_eq!(part.rank(), 1 - world.rank());
+            world.send(2, 1, [0_u8]).await?;
+            let whole = whole.await?;
+            assert_eq!((whole.rank(), whole.size()), (world.rank(), 3));
+            assert!(whole.agree(true).await? && part.agree(true).await?);
+            Ok(())
+        });
+    }
+
+    #[test]
+    fn creations_of_different_members_begin_in_any_order() {
+        run(3, |world| async move {
+            let me = world.rank();
+            let sets: [&[usize]; 3] = [&[0, 1], &[1, 2], &[2, 0]];
+            let turned = (0..3).map(|place| sets[(place + me) % 3]);
+            let mine = turned.filter(|set| set.contains(&me));
+            let in_flight: Vec<_> = mine.map(|set| (set, world.create(set))).collect();
+            for (set, made) in in_flight.into_iter().rev() {
+                let made = made.await?;
+                assert_eq!(set[made.rank()], me);
+                assert!(made.id() < 4000, "a few rounds are enough: {made:?}");
+            }
+            Ok(())
+        });
+    }
+
+    #[test]
+    fn creations_of_the_same_members_in_flight_follow_each_other() {
+        run(3, |world| async move {
+            let orders: [&[usize]; 3] = [&[0, 1, 2], &[2, 0, 1], &[1, 2, 0]];
+            let lists: Vec<_> = (0..12).map(|number| orders[number % 3]).collect();
+            if world.rank() == 2 {
+                world.recv::<u8>(0, 1).await?; // the others have begun all
+            }
+            let in_flight: Vec<_> = lists.iter().map(|list| world.create(list)).collect();
+            if world.rank() == 0 {
+                world.send(2, 1, [0_u8]).await?;
+            }
+            for (list, made) in lists.iter().zip(in_flight) {
+                let made = made.await?;
+                assert_eq!(list[made.rank()], world.rank());
+                assert!(made.agree(true).await?);
+            }
+            Ok(())
+        });
+    }
+
+    #[test]
+    fn members_that_pass_different_orders_are_told_both() {
         run(4, |world| async move {
             let list: &[usize] = if world.rank() == 2 {
                 &[0, 2, 1, 3]
             } else {
                 &[0, 1, 2, 3]
             };
-            let error = world.create(list).await.expect_err("the lists differ");
+            let error = world.create(list).await.expect_err("the orders differ");
             assert!(
                 matches!(
                     error.kind,

@@ -9,6 +9,7 @@ mod channel;
 mod collective;
 mod copy;
 mod create;
+mod create_queue;
 mod halo;
 pub(crate) mod handle_cache;
 mod message;
@@ -32,9 +33,9 @@ use std::{
     time::Duration,
 };
 
-pub(crate) use self::agreement::AgreementPlace;
 #[cfg(any(feature = "half", feature = "num-complex"))]
 pub(crate) use self::reduce::BuiltIn;
+pub(crate) use self::{agreement::AgreementPlace, create_queue::CreateQueues};
 pub use self::{
     cart::Cart,
     channel::Channel,
