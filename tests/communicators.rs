@@ -85,14 +85,8 @@ async fn a_message_to_a_dropped_communicator_never_turns_up_on_a_new_one(
 async fn nested_splits_and_splits_of_one_node(world: Comm) -> Result<()> {
     let node = world.split_node().await?;
     assert_eq!((node.rank(), node.size()), (world.rank(), 5));
-    let half = node
-        .split_some(Some(u32::from(node.rank() >= 2)), 0)
-        .await?
-        .expect("a colour");
-    let single = half
-        .split_some(Some(half.rank() as u32), 0)
-        .await?
-        .expect("a colour");
+    let half = node.split(node.rank() >= 2, 0).await?;
+    let single = half.split(half.rank(), 0).await?;
     assert_eq!((single.rank(), single.size()), (0, 1));
     assert_eq!(
         half.all_reduce([1_u32], Sum).await?,
@@ -769,4 +763,19 @@ fn an_agreement_that_is_called_before_another_collective_and_awaited_after_it_is
     ranks::run(2, &[("RIPSTOP_COLLECTIVES", "messages")], move |runtime| {
         runtime.block_on(rank(runtime.world()));
     });
+}
+
+#[ripstop::test(ranks = 2)]
+async fn a_sendrecv_whose_send_cannot_start_is_done(world: Comm) -> Result<()> {
+    let peer = 1 - world.rank();
+    let shift = world.sendrecv(2, peer, 9, [1_u8]);
+    assert!(shift.is_done(), "no message comes, and the call has ended");
+    let failed = shift.await.unwrap_err();
+    assert!(matches!(failed.error.kind, ErrorKind::InvalidArgument(_)));
+    world.barrier().await?;
+    // The receive was taken back, so that the next one gets the message.
+    let inbox = world.recv::<u8>(peer, 9);
+    world.send(peer, 9, [7_u8]).await?;
+    assert_eq!(inbox.await?.0, [7]);
+    Ok(())
 }

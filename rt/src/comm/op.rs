@@ -86,6 +86,11 @@ impl<B> SendOp<B> {
     /// Lets the send complete in the background. Same as dropping it.
     pub fn detach(self) {}
 
+    /// Returns true if the call that made the send could not start it.
+    pub(super) fn failed_at_once(&self) -> bool {
+        matches!(self.state, MessageOpState::Failed(_))
+    }
+
     /// Returns true if awaiting this would not wait.
     pub fn is_done(&self) -> bool {
         match &self.state {
@@ -174,7 +179,7 @@ impl<B: RecvBuf> RecvOp<B> {
         }
     }
 
-    pub(super) fn failed(error: OpError<B>) -> Self {
+    pub(crate) fn failed(error: OpError<B>) -> Self {
         Self {
             state: MessageOpState::Failed(Box::new(error)),
         }

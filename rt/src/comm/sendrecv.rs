@@ -102,15 +102,23 @@ impl Comm {
     }
 }
 
-impl<S, R> SendRecvOp<S, R> {
+impl<S, R: RecvBuf> SendRecvOp<S, R> {
     fn new(send: SendOp<S>, recv: RecvOp<R>) -> Self {
+        if send.failed_at_once() {
+            recv.unpost(); // its message may never come: the caller could not do its part
+        }
         Self {
             send: OpProgress::InFlight(send),
             recv: OpProgress::InFlight(recv),
         }
     }
+}
 
+impl<S, R> SendRecvOp<S, R> {
     /// Returns true if awaiting this would not wait.
+    ///
+    /// If the send fails after it has started, the next poll takes the receive back. Until then this returns false, unless a
+    /// message has come.
     #[must_use]
     pub fn is_done(&self) -> bool {
         let sent = match &self.send {
@@ -167,7 +175,7 @@ impl<S: Send + 'static, R: RecvBuf> Future for SendRecvOp<S, R> {
         let this = &mut *self;
         let sent = this.send.advance(cx);
         if let (OpProgress::Ended(Err(_)), OpProgress::InFlight(recv)) = (&this.send, &this.recv) {
-            recv.unpost(); // its message may never come: the caller could not do its part
+            recv.unpost(); // as above
         }
         let received = this.recv.advance(cx);
         if sent.is_pending() || received.is_pending() {
