@@ -184,6 +184,7 @@ impl Cart {
     /// # Panics
     /// Panics if the number of coordinates is not the number of dimensions.
     #[must_use]
+    #[track_caller]
     pub fn rank_at(&self, coords: &[isize]) -> Option<usize> {
         assert_eq!(
             coords.len(),
@@ -207,6 +208,7 @@ impl Cart {
     /// # Panics
     /// Panics if there is no such dimension.
     #[must_use]
+    #[track_caller]
     pub fn shift(&self, dim: usize, by: isize) -> (Option<usize>, Option<usize>) {
         assert!(
             dim < self.dims.len(),
@@ -273,11 +275,12 @@ impl Cart {
     /// collective (`Mismatch`); a member failed or finished.
     #[track_caller]
     pub fn sub(&self, keep: &[bool]) -> impl Future<Output = Result<Self>> + Send + use<> {
+        let at = Location::caller();
         let (entries, dims) = (keep.len(), self.dims.len());
         let sentence = format!("`keep` has {entries} entries for {dims} dimensions");
         let wrong = (entries != dims).then(|| {
             let error = self.error_here("sub", ErrorKind::InvalidArgument(sentence));
-            error.called_at(Location::caller())
+            error.called_at(at)
         });
         let is_kept = |dim: usize| keep.get(dim).is_some_and(|&keep| keep);
         let number = |kept: bool| {
