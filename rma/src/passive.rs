@@ -72,7 +72,7 @@ impl<T: Wire> PassiveWindow<T> {
         &self,
         rank: usize,
     ) -> impl Future<Output = Result<Locked<'_, T>>> + Send + use<'_, T> {
-        self.lock(rank, false)
+        self.lock("lock_shared", rank, false)
     }
 
     /// Waits for the exclusive lock of a rank's memory: while this rank has it, no other rank has any.
@@ -101,16 +101,17 @@ impl<T: Wire> PassiveWindow<T> {
         &self,
         rank: usize,
     ) -> impl Future<Output = Result<Locked<'_, T>>> + Send + use<'_, T> {
-        self.lock(rank, true)
+        self.lock("lock_exclusive", rank, true)
     }
 
     #[track_caller]
     fn lock(
         &self,
+        op: &'static str,
         rank: usize,
         exclusive: bool,
     ) -> impl Future<Output = Result<Locked<'_, T>>> + Send + use<'_, T> {
-        let locking = self.window_end.lock(rank, exclusive);
+        let locking = self.window_end.lock(op, rank, exclusive);
         called_at(
             Location::caller(),
             async move { Locked::wait(locking?).await },
@@ -139,7 +140,8 @@ impl<T: Wire> PassiveWindow<T> {
     pub fn lock_self(&mut self) -> impl Future<Output = Result<SelfLock<'_, T>>> {
         called_at(Location::caller(), async move {
             let me = self.comm().rank();
-            Locked::wait(self.window_end.lock(me, true)?).await?.keep();
+            let locking = self.window_end.lock("lock_self", me, true)?;
+            Locked::wait(locking).await?.keep();
             Ok(SelfLock {
                 window_end: &mut self.window_end,
             })

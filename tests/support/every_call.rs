@@ -117,6 +117,8 @@ fn makers_of_communicators_name_their_lines() {
         fails! { comm.cart(&[1], &[true]).await; }
         fails! { comm.graph(&[0], &[0]).await; }
         fails! { Graph::new(&comm, &[0], &[0]).await; }
+        let grid = world.cart(&[1], &[true]).await.expect("one rank");
+        fails! { grid.sub(&[]).await; }
         fails! { world.graph(&[0], &[]).await; }
         fails! { world.graph(&[9], &[9]).await; }
     });
@@ -321,6 +323,12 @@ fn locks_name_their_lines() {
         let passive = |window: Window<u64>| async { window.into_passive().await.expect("alone") };
         let mut here = passive(window(&comm).await).await;
         fails! { here.lock_exclusive(9).await; }
+        for (error, op) in [
+            (here.lock_shared(9).await.err(), "lock_shared"),
+            (here.lock_exclusive(9).await.err(), "lock_exclusive"),
+        ] {
+            assert_eq!(error.expect("there is no rank 9").op, op);
+        }
         let one = here.lock_shared(0).await.expect("it is free");
         fails! { here.lock_all().await; }
         fails! { one.flush(9).await; }

@@ -28,6 +28,8 @@ use crate::{
 #[derive(Debug)]
 pub struct PassiveLocks<'p, T: Wire> {
     window_end: &'p WindowEnd<T>,
+    /// Name of the call that requested the lock.
+    op: &'static str,
     targets: LockedTargets<'p>,
     listener: WindowListener<'p, T>,
 }
@@ -40,12 +42,17 @@ enum LockedTargets<'p> {
 }
 
 impl<T: Wire> WindowEnd<T> {
-    /// Requests the lock of a rank.
+    /// Requests the lock of a rank, for the operation `op`.
     ///
     /// # Errors
     /// The rank is out of range, this rank already has a lock there, or it has the locks of all ranks.
-    pub fn lock(&self, rank: usize, exclusive: bool) -> Result<PassiveLocks<'_, T>> {
-        let target = self.find_or_insert_target("lock", "rank", rank)?;
+    pub fn lock(
+        &self,
+        op: &'static str,
+        rank: usize,
+        exclusive: bool,
+    ) -> Result<PassiveLocks<'_, T>> {
+        let target = self.find_or_insert_target(op, "rank", rank)?;
         let want = if exclusive {
             WindowLockKind::Exclusive
         } else {
@@ -53,12 +60,13 @@ impl<T: Wire> WindowEnd<T> {
         };
         let count = |locks: usize| locks.checked_add(1).filter(|&locks| locks != LOCKS_ALL);
         let counted = self.locks.fetch_update(AcqRel, Relaxed, count);
-        counted.map_err(|_| self.too_many_locks("lock"))?;
-        self.ask("lock", target, want).inspect_err(|_| {
+        counted.map_err(|_| self.too_many_locks(op))?;
+        self.ask(op, target, want).inspect_err(|_| {
             self.locks.fetch_sub(1, Release);
         })?;
         Ok(PassiveLocks {
             window_end: self,
+            op,
             targets: LockedTargets::One(target, want),
             listener: WindowListener::new(self),
         })
@@ -73,6 +81,7 @@ impl<T: Wire> WindowEnd<T> {
         free.map_err(|_| self.too_many_locks("lock_all"))?;
         Ok(PassiveLocks {
             window_end: self,
+            op: "lock_all",
             targets: LockedTargets::All(Mutex::default()),
             listener: WindowListener::new(self),
         })
@@ -223,11 +232,11 @@ impl<'p, T: Wire> PassiveLocks<'p, T> {
         let &LockedTargets::One(target, want) = &self.targets else {
             return Poll::Ready(Ok(()));
         };
-        let (window_end, id) = (self.window_end, self.window_end.id);
+        let (window_end, op, id) = (self.window_end, self.op, self.window_end.id);
         let check = |engine: &mut Engine| engine.core.windows().has_lock(id, target.world, want);
         let held = ready!(self.listener.poll(cx, check, |_| ()));
-        let held = held.map_err(|why| window_end.error("lock", why, target.world));
-        Poll::Ready(held.and_then(|()| window_end.look("lock", target)))
+        let held = held.map_err(|why| window_end.error(op, why, target.world));
+        Poll::Ready(held.and_then(|()| window_end.look(op, target)))
     }
 
     /// Returns a target while it is locked.
