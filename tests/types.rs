@@ -1,6 +1,9 @@
 //! Types of other crates in messages, collectives and windows.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    panic::{UnwindSafe, catch_unwind},
+};
 
 use half::{bf16, f16};
 use nalgebra::{DMatrix, DVector, RowVector2, Vector3};
@@ -177,6 +180,17 @@ async fn bytes_that_are_no_value_of_the_type_are_an_error_that_names_it(world: C
         matches!(error.kind, ErrorKind::TypeMismatch { .. }),
         "{error}"
     );
+    let error = world.recv_value::<String>(None, 0).await.unwrap_err();
+    let said = error.to_string();
+    assert!(
+        matches!(error.kind, ErrorKind::InvalidArgument(_)),
+        "{said}"
+    );
+    assert!(
+        said.contains("`from` names no rank") && said.contains("tests/types.rs"),
+        "{said}"
+    );
+    world.send_value(None, 0, "beyond the edge").await?;
     for longer in [true, false] {
         let error = if longer {
             world.recv_value::<(String, u64)>(me, 0).await.unwrap_err()
@@ -192,6 +206,25 @@ async fn bytes_that_are_no_value_of_the_type_are_an_error_that_names_it(world: C
         );
     }
     Ok(())
+}
+
+#[test]
+fn a_part_or_layout_of_an_unusable_array_panics_with_the_reason() {
+    let array = || Array2::<f64>::zeros((3, 4).f());
+    let column = Layout::subarray(&[3, 4], &[0..3, 0..1]);
+    let calls: [Box<dyn FnOnce() + UnwindSafe>; 3] = [
+        Box::new(move || drop(array().part(2..4))),
+        Box::new({
+            let column = column.clone();
+            move || drop(array().strided(column))
+        }),
+        Box::new(move || drop(array().strided_in(column, Vec::new()))),
+    ];
+    for call in calls {
+        let panic = catch_unwind(call).expect_err("it is not in standard layout");
+        let said = panic.downcast_ref::<String>().expect("a sentence");
+        assert!(said.contains("not in standard layout"), "{said}");
+    }
 }
 
 #[ripstop::test(ranks = 3)]

@@ -104,12 +104,21 @@ pub unsafe trait RecvBuf: SendBuf {
     unsafe fn set_filled(&mut self, n: usize);
 }
 
+/// Panics with the reason if no operation can use the buffer. Its elements are then not there either.
+#[track_caller]
+fn expect_usable(buf: &impl SendBuf) {
+    if let Some(fault) = buf.fault() {
+        panic!("{fault}");
+    }
+}
+
 /// Methods that make owned parts of a buffer.
 pub trait BufExt: SendBuf + Sized {
     /// Returns a range of the elements as a buffer. [`Part::into_inner`] returns the whole buffer.
     ///
     /// # Panics
-    /// Panics if the range is not inside the elements.
+    /// Panics if the range is not inside the elements, or if no operation can use the buffer.
+    #[track_caller]
     fn part(self, range: impl RangeBounds<usize>) -> Part<Self> {
         Part::new(self, range)
     }
@@ -120,7 +129,7 @@ pub trait BufExt: SendBuf + Sized {
     /// The buffer travels with the operation. [`Comm::send_packed`](crate::Comm::send_packed) leaves an array where it is.
     ///
     /// # Panics
-    /// Panics if the layout leaves the elements, or if its blocks overlap.
+    /// Panics if the layout leaves the elements, if its blocks overlap, or if no operation can use the buffer.
     #[track_caller]
     fn strided(self, layout: impl Into<NestedLayout>) -> Strided<Self> {
         Strided::new(self, layout.into(), Vec::new())
@@ -130,7 +139,7 @@ pub trait BufExt: SendBuf + Sized {
     /// [`Strided::into_parts`] this allocates nothing.
     ///
     /// # Panics
-    /// Panics if the layout leaves the elements, or if its blocks overlap.
+    /// Panics if the layout leaves the elements, if its blocks overlap, or if no operation can use the buffer.
     #[track_caller]
     fn strided_in(
         self,

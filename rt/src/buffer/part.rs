@@ -23,7 +23,9 @@ pub struct Part<B> {
 }
 
 impl<B: SendBuf> Part<B> {
+    #[track_caller]
     pub(super) fn new(buf: B, range: impl RangeBounds<usize>) -> Self {
+        super::expect_usable(&buf);
         let range = resolve(&range, buf.elems().len());
         Self { buf, range }
     }
@@ -69,6 +71,7 @@ unsafe impl<B: RecvBuf> RecvBuf for Part<B> {
     unsafe fn set_filled(&mut self, _: usize) {}
 }
 
+#[track_caller]
 fn resolve(range: &impl RangeBounds<usize>, len: usize) -> Range<usize> {
     let start = match range.start_bound() {
         Bound::Included(&at) => Some(at),

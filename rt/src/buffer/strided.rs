@@ -96,6 +96,7 @@ type UnpackFn<B> = fn(&mut B, &NestedLayout, &[<B as SendBuf>::Elem]);
 impl<B: SendBuf> Strided<B> {
     #[track_caller]
     pub(super) fn new(buf: B, layout: NestedLayout, mut packed: Vec<B::Elem>) -> Self {
+        super::expect_usable(&buf);
         packed.clear();
         layout.pack(buf.elems(), &mut packed);
         Self {

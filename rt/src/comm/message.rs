@@ -397,7 +397,7 @@ impl Comm {
 /// How calls that wait for a message refuse to wait for one of no rank.
 impl Comm {
     #[cold]
-    fn names_no_rank(&self) -> Error {
+    pub(crate) fn names_no_rank(&self) -> Error {
         let sentence = "`from` names no rank, and only `recv`, `recv_into` and `sendrecv` can receive from none: \
                         leave this call out where there is no neighbor";
         self.error_here("recv", ErrorKind::InvalidArgument(sentence.to_owned()))

@@ -19,7 +19,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use crate::{
     buffer::{TypeSig, Wire},
     comm::{Comm, RecvOp, SendCopyOp, Source, Status, Tag},
-    error::{ErrorKind, Result},
+    error::{ErrorKind, OpError, Result},
 };
 
 impl Comm {
@@ -27,9 +27,23 @@ impl Comm {
     /// `serde`.
     ///
     /// The value is encoded at once, in the compact format of the crate `postcard`, so the caller keeps it. Numbers and
-    /// structs that are [`Wire`] travel faster by [`send`](Self::send), without an encoding. O(length of the encoding).
+    /// structs that are [`Wire`] travel faster by [`send`](Self::send), without an encoding. O(length of the encoding). If `to`
+    /// is `None`, nothing is sent.
     ///
     /// Output: `()`, like that of [`send_copy`](Self::send_copy).
+    ///
+    /// ```
+    /// # use std::collections::BTreeMap;
+    /// # let runtime = ripstop_rt::Runtime::init()?;
+    /// # let world = runtime.world();
+    /// # runtime.block_on(async {
+    /// let settings = BTreeMap::from([("solver".to_owned(), vec![1, 2])]);
+    /// let inbox = world.recv_value::<BTreeMap<String, Vec<u32>>>(0, 7);
+    /// world.send_value(0, 7, &settings).await?;
+    /// assert_eq!(inbox.await?.0, settings);
+    /// # Ok::<(), ripstop_rt::Error>(()) })?;
+    /// # Ok::<(), ripstop_rt::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Same as [`send_copy`](Self::send_copy). Also fails if the value cannot be encoded, for example because a
@@ -37,7 +51,7 @@ impl Comm {
     #[track_caller]
     pub fn send_value<V: Serialize + ?Sized>(
         &self,
-        to: usize,
+        to: impl Into<Option<usize>>,
         tag: u32,
         value: &V,
     ) -> SendCopyOp<EncodedByte> {
@@ -58,19 +72,41 @@ impl Comm {
     ///
     /// Output: `(V, Status)`. The length in the status is that of the encoding in bytes.
     ///
+    /// ```
+    /// # let runtime = ripstop_rt::Runtime::init()?;
+    /// # let world = runtime.world();
+    /// # runtime.block_on(async {
+    /// world.send_value(0, 7, "a name of any length").await?;
+    /// let (name, status) = world.recv_value::<String>(0, 7).await?;
+    /// assert_eq!((name.as_str(), status.source), ("a name of any length", 0));
+    /// # Ok::<(), ripstop_rt::Error>(()) })?;
+    /// # Ok::<(), ripstop_rt::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Same as [`recv`](Self::recv). Also fails with [`ErrorKind::Undecodable`] if the bytes are no `V`: both ranks must
-    /// name the same type, which the encoding does not contain.
+    /// name the same type, which the encoding does not contain. From no rank no value comes, so `None` is refused
+    /// (`InvalidArgument`).
     #[track_caller]
     pub fn recv_value<V: DeserializeOwned>(
         &self,
         from: impl Into<Source>,
         tag: impl Into<Tag>,
     ) -> RecvValueOp<V> {
+        let (from, at) = (from.into(), Location::caller());
+        let encoded = if from == Source::NoRank {
+            let error = self.names_no_rank().renamed("recv_value").called_at(at);
+            RecvOp::failed(OpError {
+                error,
+                buf: Vec::new(),
+            })
+        } else {
+            self.recv(from, tag)
+        };
         RecvValueOp {
-            encoded: self.recv(from, tag),
+            encoded,
             comm: self.clone(),
-            at: Location::caller(),
+            at,
             value: PhantomData,
         }
     }
