@@ -40,7 +40,7 @@ async fn main(world: Comm) -> Result<(), Box<dyn Error>> {
     let file = fs::File::options().write(true).open(&unfinished)?;
     file.write_all_at(bytemuck::cast_slice(&cells), (HEADER + 8 * first) as u64)?;
     file.sync_all()?;
-    let [sum] = world.all_reduce([cells.iter().sum::<f64>()], Sum).await?; // all ranks have written
+    let sum = world.all_reduce(cells.iter().sum::<f64>(), Sum).await?; // all ranks have written
     if world.rank() == 0 {
         fs::rename(&unfinished, &path)?;
         println!("step {step}, written by {} ranks", world.size());

@@ -37,9 +37,8 @@ async fn main(world: Comm) -> Result<()> {
         to_left.await?;
         heat = next;
     }
-    let [total] = line
-        .all_reduce([heat[1..=CELLS].iter().sum::<f64>()], Sum)
-        .await?;
+    let mine: f64 = heat[1..=CELLS].iter().sum();
+    let total = line.all_reduce(mine, Sum).await?;
     if line.rank() == 0 {
         println!("total heat {total:.6} on {} ranks", line.size());
     }

@@ -19,7 +19,7 @@ async fn main(world: Comm) -> Result<()> {
         .map(|point| (point as f64 + 0.5) * width)
         .map(|x| 4.0 / (1.0 + x * x) * width)
         .sum();
-    let [pi] = world.all_reduce([area], Sum).await?;
+    let pi = world.all_reduce(area, Sum).await?;
     if world.rank() == 0 {
         println!(
             "pi is about {pi:.9}, by {} threads a rank",

@@ -3,7 +3,7 @@
 //!     ripstop run -n 4 --example reduce_struct
 #![expect(clippy::print_stdout, reason = "it is what the program is for")]
 
-use ripstop::{Commutative, prelude::*};
+use ripstop::prelude::*;
 
 #[derive(Clone, Copy, Debug, PartialEq, Wire)]
 #[repr(C)]

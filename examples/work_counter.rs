@@ -22,7 +22,7 @@ async fn main(world: Comm) -> Result<()> {
     }
     locked.unlock().await;
     println!("rank {} did {done} tasks", world.rank());
-    let [all] = world.all_reduce([done], Sum).await?;
+    let all = world.all_reduce(done, Sum).await?;
     assert_eq!(all, TASKS, "each task is done once");
     counter.free().await
 }
