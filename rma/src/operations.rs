@@ -1,20 +1,39 @@
 //! The operations that an epoch allows, the same on all kinds of epochs.
 
-use std::{iter, ops::Range};
+use std::ops::Range;
 
-use ripstop_rt::buffer::NestedLayout;
+use ripstop_rt::{
+    Result,
+    buffer::{NestedLayout, Wire},
+    internal::onesided::{WindowEnd, WindowTarget},
+};
 
-/// Returns the blocks of a layout, in order, for a buffer of `len` elements. If `len` does not fit the layout, returns one
-/// block of the layout's whole length, which is refused for that. This bounds the time and memory of a wrong call.
-pub(crate) fn blocks(layout: &NestedLayout, len: usize) -> Vec<Range<usize>> {
-    let all = layout.len();
-    if all != len || all == 0 {
-        return iter::once(0..all).collect();
-    }
-    if layout.end() == usize::MAX {
-        return iter::once(usize::MAX - all..usize::MAX).collect();
-    }
-    layout.ranges()
+/// Returns the blocks of a layout in the memory of `target`, in order, for a buffer of `len` elements. The
+/// checks bound the time and memory of a wrong call.
+pub(crate) fn blocks<T: Wire>(
+    window_end: &WindowEnd<T>,
+    op: &'static str,
+    target: &WindowTarget,
+    layout: &NestedLayout,
+    len: usize,
+) -> Result<Vec<Range<usize>>> {
+    // The end of a layout is `usize::MAX` if no memory has all its elements.
+    let has = target.elements(size_of::<T>()).min(usize::MAX - 1);
+    let (all, rank) = (layout.len(), target.rank);
+    let sentence = if all != len {
+        format!("`layout` has {all} elements and `buf` has {len}: they must agree")
+    } else if layout.overlaps() {
+        format!(
+            "`layout` is {layout:?}, in which blocks overlap: make each stride at least the extent of what it repeats"
+        )
+    } else if layout.end() > has {
+        format!("`layout` is {layout:?}, which leaves the {has} elements of rank {rank}")
+    } else {
+        return Ok(layout.ranges());
+    };
+    let mut error = window_end.refusal(op, sentence);
+    error.peer = Some(rank);
+    Err(error)
 }
 
 /// Implements the operations as methods of an epoch that has a `window_end` and lends a `target`.
@@ -23,6 +42,7 @@ macro_rules! operations {
         /// Puts and gets. Each starts when it is called; its future returns the buffer.
         impl<T: Wire> $epoch<'_, T> {
             /// Writes `buf` to the memory of `rank`, from its element `at` on.
+            ///
             /// # Errors
             /// The future fails for a rank that this epoch does not access, elements that the target does not have, and a
             /// target that failed or finished. Each error carries the buffer.
@@ -66,8 +86,25 @@ macro_rules! operations {
             /// an array. Use [`BufExt::strided`](ripstop_rt::buffer::BufExt::strided) for a buffer whose elements lie at a
             /// distance on this side.
             ///
+            /// ```
+            /// # use ripstop_rma::Window;
+            /// # use ripstop_rt::buffer::Layout;
+            /// # let runtime = ripstop_rt::Runtime::init()?;
+            /// # let world = runtime.world();
+            /// # runtime.block_on(async {
+            /// let mut window = Window::<f64>::allocate(&world, 12).await?;
+            /// let epoch = window.fence().await?;
+            /// let column = Layout { offset: 1, block: 1, stride: 4, count: 3 }; // of 3 rows of 4
+            /// epoch.put_strided(0, column, [7.0, 8.0, 9.0]).await?;
+            /// let elements = epoch.end().await?;
+            /// assert_eq!(elements[..6], [0.0, 7.0, 0.0, 0.0, 0.0, 8.0]);
+            /// # Ok::<(), ripstop_rt::Error>(()) })?;
+            /// # Ok::<(), ripstop_rt::Error>(())
+            /// ```
+            ///
             /// # Errors
-            /// Returns the errors of [`put`](Self::put); and a layout with more or fewer elements than `buf`.
+            /// Returns the errors of [`put`](Self::put); and a layout with more or fewer elements than `buf`, or whose blocks
+            /// overlap.
             #[track_caller]
             pub fn put_strided<B: ripstop_rt::buffer::SendBuf<Elem = T>>(
                 &self,
@@ -75,8 +112,19 @@ macro_rules! operations {
                 layout: impl Into<ripstop_rt::buffer::NestedLayout>,
                 buf: B,
             ) -> $crate::RemoteOp<B> {
-                let blocks = $crate::operations::blocks(&layout.into(), buf.elems().len());
-                self.put_indexed(rank, &blocks, buf)
+                if buf.fault().is_some() {
+                    return self.put_indexed(rank, &[], buf); // which says what is wrong with the buffer
+                }
+                let (layout, len) = (layout.into(), buf.elems().len());
+                let blocks = self.target("put", rank).and_then(|target| {
+                    $crate::operations::blocks(self.window_end(), "put", target, &layout, len)
+                });
+                match blocks {
+                    Ok(blocks) => self.put_indexed(rank, &blocks, buf),
+                    Err(error) => {
+                        ripstop_rt::internal::failed_op(ripstop_rt::OpError { error, buf })
+                    }
+                }
             }
 
             /// Fills `buf` from the elements of a layout in the memory of `rank`.
@@ -90,14 +138,36 @@ macro_rules! operations {
                 layout: impl Into<ripstop_rt::buffer::NestedLayout>,
                 mut buf: B,
             ) -> $crate::RemoteOp<B> {
-                let blocks = $crate::operations::blocks(
-                    &layout.into(),
-                    ripstop_rt::internal::room(&mut buf),
-                );
-                self.get_indexed(rank, &blocks, buf)
+                if buf.fault().is_some() {
+                    return self.get_indexed(rank, &[], buf); // which says what is wrong with the buffer
+                }
+                let (layout, len) = (layout.into(), ripstop_rt::internal::room(&mut buf));
+                let blocks = self.target("get", rank).and_then(|target| {
+                    $crate::operations::blocks(self.window_end(), "get", target, &layout, len)
+                });
+                match blocks {
+                    Ok(blocks) => self.get_indexed(rank, &blocks, buf),
+                    Err(error) => {
+                        ripstop_rt::internal::failed_op(ripstop_rt::OpError { error, buf })
+                    }
+                }
             }
 
             /// Writes `buf`, one block after the other, to these ranges of the elements of `rank`.
+            ///
+            /// ```
+            /// # use ripstop_rma::Window;
+            /// # let runtime = ripstop_rt::Runtime::init()?;
+            /// # let world = runtime.world();
+            /// # runtime.block_on(async {
+            /// let mut window = Window::<f64>::allocate(&world, 12).await?;
+            /// let epoch = window.fence().await?;
+            /// epoch.put_indexed(0, &[10..12, 0..1], [4.0, 5.0, 6.0]).await?;
+            /// let elements = epoch.end().await?;
+            /// assert_eq!((elements[0], &elements[10..]), (6.0, &[4.0, 5.0][..]));
+            /// # Ok::<(), ripstop_rt::Error>(()) })?;
+            /// # Ok::<(), ripstop_rt::Error>(())
+            /// ```
             ///
             /// # Errors
             /// Returns the errors of [`put`](Self::put); and blocks that together are longer or shorter than `buf`.
@@ -143,6 +213,21 @@ macro_rules! operations {
             /// The operators are those of reductions: `Sum`, `Product`, `Min` and `Max`, and for integers `BitAnd`, `BitOr` and
             /// `BitXor`. Besides, [`Replace`]($crate::Replace) writes atomically, and [`NoOp`]($crate::NoOp) changes nothing.
             ///
+            /// ```
+            /// # use ripstop_rma::Window;
+            /// # use ripstop_rt::Sum;
+            /// # let runtime = ripstop_rt::Runtime::init()?;
+            /// # let world = runtime.world();
+            /// # runtime.block_on(async {
+            /// let mut window = Window::<u64>::allocate(&world, 2).await?;
+            /// let epoch = window.fence().await?;
+            /// epoch.accumulate(0, 0, [1, 2], Sum).await?;
+            /// epoch.accumulate(0, 0, [1, 2], Sum).await?;
+            /// assert_eq!(epoch.end().await?[..], [2, 4]);
+            /// # Ok::<(), ripstop_rt::Error>(()) })?;
+            /// # Ok::<(), ripstop_rt::Error>(())
+            /// ```
+            ///
             /// # Errors
             /// Returns the errors of [`put`](Self::put); and a bitwise combination of floating-point numbers.
             #[track_caller]
@@ -165,6 +250,22 @@ macro_rules! operations {
 
             /// Like [`accumulate`](Self::accumulate); `buf` returns with the earlier elements of `rank`.
             ///
+            /// ```
+            /// # use ripstop_rma::Window;
+            /// # use ripstop_rt::Max;
+            /// # let runtime = ripstop_rt::Runtime::init()?;
+            /// # let world = runtime.world();
+            /// # runtime.block_on(async {
+            /// let mut window = Window::<u64>::allocate(&world, 2).await?;
+            /// let epoch = window.fence().await?;
+            /// epoch.put(0, 0, [3, 9]).await?;
+            /// let before = epoch.get_accumulate(0, 0, [5, 5], Max).await?;
+            /// assert_eq!(before, [3, 9]);
+            /// assert_eq!(epoch.end().await?[..], [5, 9]);
+            /// # Ok::<(), ripstop_rt::Error>(()) })?;
+            /// # Ok::<(), ripstop_rt::Error>(())
+            /// ```
+            ///
             /// # Errors
             /// Returns the errors of [`accumulate`](Self::accumulate).
             #[track_caller]
@@ -186,6 +287,19 @@ macro_rules! operations {
             }
 
             /// Adds to one element of `rank`, and returns its earlier value.
+            ///
+            /// ```
+            /// # use ripstop_rma::Window;
+            /// # let runtime = ripstop_rt::Runtime::init()?;
+            /// # let world = runtime.world();
+            /// # runtime.block_on(async {
+            /// let mut window = Window::<u64>::allocate(&world, 2).await?;
+            /// let epoch = window.fence().await?;
+            /// let ticket = epoch.fetch_add(0, 0, 1).await?;
+            /// assert_eq!((ticket, epoch.fetch_add(0, 0, 1).await?), (0, 1));
+            /// # Ok::<(), ripstop_rt::Error>(()) })?;
+            /// # Ok::<(), ripstop_rt::Error>(())
+            /// ```
             ///
             /// # Errors
             /// Returns the errors of [`put`](Self::put).
@@ -217,6 +331,19 @@ macro_rules! operations {
             }
 
             /// Writes `new` to one element of `rank` if its bits equal those of `expected`; returns its earlier value.
+            ///
+            /// ```
+            /// # use ripstop_rma::Window;
+            /// # let runtime = ripstop_rt::Runtime::init()?;
+            /// # let world = runtime.world();
+            /// # runtime.block_on(async {
+            /// let mut window = Window::<u64>::allocate(&world, 2).await?;
+            /// let epoch = window.fence().await?;
+            /// assert_eq!(epoch.compare_exchange(0, 0, 0, 5).await?, 0); // it was 0, and is 5
+            /// assert_eq!(epoch.compare_exchange(0, 0, 0, 6).await?, 5); // it is 5 still
+            /// # Ok::<(), ripstop_rt::Error>(()) })?;
+            /// # Ok::<(), ripstop_rt::Error>(())
+            /// ```
             ///
             /// # Errors
             /// Returns the errors of [`put`](Self::put).

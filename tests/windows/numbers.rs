@@ -128,9 +128,46 @@ fn blocks_go_where_the_layout_says() {
                 let layout = Layout { count, ..column };
                 let failed = epoch.get_strided(other, layout, [0; 3]).await.unwrap_err();
                 let text = failed.error.to_string();
-                assert!(text.contains(&format!("hold {count} elements")), "{text}");
+                let words = format!("`layout` has {count} elements and `buf` has 3");
+                assert!(text.contains(&words), "{text}");
                 let failed = epoch.put_strided(other, layout, [0; 3]).await;
                 assert!(failed.is_err());
+            }
+            for (layout, words) in [
+                (
+                    Layout {
+                        offset: 4,
+                        ..column
+                    },
+                    format!("leaves the 12 elements of rank {other}"),
+                ),
+                (
+                    Layout {
+                        stride: usize::MAX,
+                        ..column
+                    },
+                    format!("leaves the 12 elements of rank {other}"),
+                ),
+                (
+                    Layout {
+                        block: 2,
+                        stride: 1,
+                        ..column
+                    },
+                    "in which blocks overlap".to_owned(),
+                ),
+            ] {
+                let buf = vec![0; layout.len()];
+                let failed = epoch.put_strided(other, layout, buf.clone()).await;
+                let put = failed.unwrap_err().error;
+                let failed = epoch.get_strided(other, layout, buf).await;
+                let got = failed.unwrap_err().error;
+                for error in [put, got] {
+                    let text = error.to_string();
+                    assert!(text.contains("`layout` is"), "{text}");
+                    assert!(text.contains(&words), "{text}");
+                    assert_eq!(error.peer, Some(other));
+                }
             }
             #[expect(clippy::single_range_in_vec_init, reason = "one block")]
             for blocks in [vec![0..2], vec![11..14], vec![]] {

@@ -188,6 +188,19 @@ impl NestedLayout {
         self.end
     }
 
+    /// Returns true if an element may be in the layout twice, because a stride is less than the extent of what it repeats.
+    ///
+    /// ```
+    /// # use ripstop_rt::buffer::Layout;
+    /// let row = Layout::subarray(&[4, 5], &[0..1, 0..5]);
+    /// assert!(row.clone().repeated(4, 2).overlaps());
+    /// assert!(!row.repeated(5, 2).overlaps());
+    /// ```
+    #[must_use]
+    pub const fn overlaps(&self) -> bool {
+        self.overlaps
+    }
+
     /// Returns the indices of each block, in order, for calls that take ranges.
     ///
     /// ```

@@ -70,7 +70,8 @@ impl WindowTarget {
     /// Returns the number of elements of `size` bytes. If it is unknown, returns the maximum, and the target checks the
     /// range.
     #[inline]
-    pub(super) fn elements(&self, size: usize) -> usize {
+    #[must_use]
+    pub fn elements(&self, size: usize) -> usize {
         let bytes = self.len.get().map(|&len| usize::try_from(len));
         bytes.map_or(usize::MAX, |len| len.unwrap_or(usize::MAX)) / size
     }
