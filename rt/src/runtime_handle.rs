@@ -30,6 +30,13 @@ impl RuntimeHandle {
     }
 
     /// Returns the communicator of all ranks.
+    ///
+    /// ```
+    /// # let runtime = ripstop_rt::Runtime::init()?;
+    /// let handle = runtime.world().runtime();
+    /// assert_eq!(handle.world().size(), runtime.world().size());
+    /// # Ok::<(), ripstop_rt::Error>(())
+    /// ```
     #[must_use]
     pub fn world(&self) -> Comm {
         Comm::world(Arc::clone(&self.shared))
@@ -38,12 +45,31 @@ impl RuntimeHandle {
     /// Runs a future to completion on this thread, and drives the runtime while the future waits.
     ///
     /// Several threads may be in `block_on` at the same time.
+    ///
+    /// ```
+    /// # let runtime = ripstop_rt::Runtime::init()?;
+    /// let handle = runtime.world().runtime();
+    /// let world = handle.world();
+    /// handle.block_on(world.send(0, 7, [1_u8]))?;
+    /// assert_eq!(handle.block_on(world.recv::<u8>(0, 7))?.0, [1]);
+    /// # Ok::<(), ripstop_rt::Error>(())
+    /// ```
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         executor::block_on(&self.shared, future)
     }
 
     /// Starts a task. It runs on threads in [`block_on`](Self::block_on) while they wait, and on tokio if tokio drives the
     /// runtime.
+    ///
+    /// ```
+    /// # let runtime = ripstop_rt::Runtime::init()?;
+    /// let world = runtime.world();
+    /// let inbox = world.recv::<u64>(0, 7);
+    /// let task = world.runtime().spawn(async move { inbox.await.map(|(got, _)| got[0]) });
+    /// runtime.block_on(world.send(0, 7, [5_u64]))?;
+    /// assert_eq!(runtime.block_on(task)?, 5);
+    /// # Ok::<(), ripstop_rt::Error>(())
+    /// ```
     pub fn spawn<F>(&self, future: F) -> executor::JoinHandle<F::Output>
     where
         F: Future<Output: Send + 'static> + Send + 'static,
@@ -63,6 +89,15 @@ impl RuntimeHandle {
 
     /// Allocates a zeroed buffer of `len` elements in registered memory. Peers read and write it without an intermediate copy.
     ///
+    /// ```
+    /// # let runtime = ripstop_rt::Runtime::init()?;
+    /// let handle = runtime.world().runtime();
+    /// let mut field = handle.alloc::<f64>(1000)?;
+    /// field[0] = 1.0;
+    /// assert_eq!(field.iter().sum::<f64>(), 1.0);
+    /// # Ok::<(), ripstop_rt::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// `len` is 0, or there is not enough memory.
     #[track_caller]
@@ -71,29 +106,70 @@ impl RuntimeHandle {
     }
 
     /// Returns a future that is ready after `duration`.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # let runtime = ripstop_rt::Runtime::init()?;
+    /// let handle = runtime.world().runtime();
+    /// handle.block_on(handle.sleep(Duration::from_millis(1)));
+    /// # Ok::<(), ripstop_rt::Error>(())
+    /// ```
     pub fn sleep(&self, duration: Duration) -> impl Future<Output = ()> + Send + use<> {
         executor::sleep(&self.shared, duration)
     }
 
     /// Returns the counters of messages, turns and other events so far.
+    ///
+    /// ```
+    /// # let runtime = ripstop_rt::Runtime::init()?;
+    /// let handle = runtime.world().runtime();
+    /// println!("{} messages sent", handle.counters().messages_sent);
+    /// # Ok::<(), ripstop_rt::Error>(())
+    /// ```
     #[must_use]
     pub fn counters(&self) -> StatsSnapshot {
         self.shared.counters.snapshot()
     }
 
     /// Returns the processor time that the progress agent has used. `None` without an agent, or if the system does not report it.
+    ///
+    /// ```
+    /// # let runtime = ripstop_rt::Runtime::init()?;
+    /// let handle = runtime.world().runtime();
+    /// if let Some(used) = handle.agent_cpu() {
+    ///     println!("the agent has used {used:?}");
+    /// }
+    /// # Ok::<(), ripstop_rt::Error>(())
+    /// ```
     #[must_use]
     pub fn agent_cpu(&self) -> Option<Duration> {
         self.shared.agent.cpu()
     }
 
     /// Returns all settings, and where each one came from.
+    ///
+    /// ```
+    /// # let runtime = ripstop_rt::Runtime::init()?;
+    /// let handle = runtime.world().runtime();
+    /// for setting in handle.settings() {
+    ///     println!("{} = {}", setting.name, setting.value);
+    /// }
+    /// # Ok::<(), ripstop_rt::Error>(())
+    /// ```
     #[must_use]
     pub fn settings(&self) -> Vec<Row> {
         self.shared.settings.rows()
     }
 
     /// Returns what was chosen at the start, and why, in sentences.
+    ///
+    /// ```
+    /// # let runtime = ripstop_rt::Runtime::init()?;
+    /// let handle = runtime.world().runtime();
+    /// let choices = handle.choices();
+    /// println!("{}; {}", choices.fabric_why, choices.reactor_why);
+    /// # Ok::<(), ripstop_rt::Error>(())
+    /// ```
     #[must_use]
     pub fn choices(&self) -> Choices {
         Choices::clone(&self.shared.choices)
