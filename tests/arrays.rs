@@ -11,8 +11,10 @@
 mod content;
 
 use std::{
+    cell::RefCell,
     ops::Range,
-    panic::{AssertUnwindSafe, catch_unwind},
+    panic::{self, AssertUnwindSafe, catch_unwind},
+    sync::Once,
     task::{Context, Waker},
 };
 
@@ -46,11 +48,7 @@ fn subarrays_are_packed_and_unpacked_like_a_loop_over_indices() {
             &indices(&shape, &ranges),
             shape.iter().product(),
             &mut random,
-        );
-        assert_eq!(
-            layout,
-            layout.clone(),
-            "case {case} of {shape:?}, {ranges:?}"
+            &format!("case {case}, {ranges:?} of {shape:?}"),
         );
     }
 }
@@ -60,7 +58,7 @@ fn repeated_layouts_are_packed_like_a_loop_or_refused_where_elements_would_come_
     let seed = seed("repeated_layouts_are_packed_like_a_loop");
     let mut random = Random::new(seed);
     let (mut packed, mut refused) = (0, 0);
-    for _ in 0..2000 {
+    for case in 0..2000 {
         let [offset, block, count] = [4, 4, 4].map(|n| random.below(n));
         let stride = block + random.below(4);
         let first = Layout {
@@ -91,7 +89,7 @@ fn repeated_layouts_are_packed_like_a_loop_or_refused_where_elements_would_come_
         }
         if accepted {
             packed += 1;
-            compare(&layout, &at, len, &mut random);
+            compare(&layout, &at, len, &mut random, &format!("case {case}"));
         } else {
             refused += 1;
         }
@@ -103,18 +101,19 @@ fn repeated_layouts_are_packed_like_a_loop_or_refused_where_elements_would_come_
 }
 
 /// Compares all ways of packing and unpacking with the indices `at` of an array of `len` elements.
-fn compare(layout: &NestedLayout, at: &[usize], len: usize, random: &mut Random) {
+fn compare(layout: &NestedLayout, at: &[usize], len: usize, random: &mut Random, case: &str) {
     let array = content(random.next(), len);
     let expected: Vec<_> = at.iter().map(|&at| array[at]).collect();
-    assert_eq!(layout.len(), at.len(), "{layout:?}");
-    assert_eq!(layout.is_empty(), at.is_empty());
-    assert!(layout.ranges().into_iter().flatten().eq(at.iter().copied()));
+    assert_eq!(layout.len(), at.len(), "{case}: {layout:?}");
+    assert_eq!(layout.is_empty(), at.is_empty(), "{case}: {layout:?}");
+    let ranges = layout.ranges().into_iter().flatten();
+    assert!(ranges.eq(at.iter().copied()), "{case}: {layout:?}");
     let mut packed = vec![7];
     layout.pack(&array, &mut packed);
-    assert_eq!(packed[1..], expected, "{layout:?}");
+    assert_eq!(packed[1..], expected, "{case}: {layout:?}");
     let mut slice = vec![0; at.len()];
     layout.pack_into(&array, &mut slice);
-    assert_eq!(slice, expected, "{layout:?}");
+    assert_eq!(slice, expected, "{case}: {layout:?}");
 
     let short = random.below(at.len() + 1);
     let mut unpacked = vec![0; len];
@@ -123,13 +122,14 @@ fn compare(layout: &NestedLayout, at: &[usize], len: usize, random: &mut Random)
     for &at in &at[..short] {
         by_hand[at] = array[at];
     }
-    assert_eq!(unpacked, by_hand, "{short} elements of {layout:?}");
-    assert_eq!(array.clone().strided(layout).into_inner(), array);
+    assert_eq!(unpacked, by_hand, "{case}: {short} elements of {layout:?}");
+    let inner = array.clone().strided(layout).into_inner();
+    assert_eq!(inner, array, "{case}: {layout:?}");
 
     if let Some(end) = at.iter().max() {
         let shorter = &array[..*end];
         let refused = catch_unwind(|| layout.pack(shorter, &mut Vec::new()));
-        assert!(refused.is_err(), "{layout:?} of {end} elements");
+        assert!(refused.is_err(), "{case}: {layout:?} of {end} elements");
     }
 }
 
@@ -300,6 +300,66 @@ async fn a_message_of_another_length_is_too_long_or_fills_the_first_elements(
     }));
     assert!(wrong.is_err(), "nothing is sent");
     Ok(())
+}
+
+#[ripstop::test(ranks = 1)]
+async fn packed_messages_of_no_rank_leave_the_array_as_it_is(world: Comm) -> Result<()> {
+    let column = Layout {
+        offset: 0,
+        block: 1,
+        stride: 2,
+        count: 3,
+    };
+    let mut array = [1_u32, 2, 3, 4, 5];
+    let sent = world.send_packed(None, 7, &array, column).await?;
+    assert_eq!(sent, [1, 3, 5]);
+    for scratch in [Vec::new(), vec![9; 3], vec![9; 8]] {
+        let message = world.recv_packed_in(None, 7, column, scratch).await?;
+        assert!(message.packed().is_empty(), "{message:?}");
+        assert_eq!(message.unpack_into(&mut array).len, 0);
+        assert_eq!(array, [1, 2, 3, 4, 5]);
+    }
+    Ok(())
+}
+
+#[ripstop::test(ranks = 1)]
+async fn blocks_that_overlap_are_refused_before_a_message_is_taken(world: Comm) -> Result<()> {
+    let overlapping = Layout {
+        offset: 0,
+        block: 2,
+        stride: 1,
+        count: 2,
+    };
+    world.send(0, 7, [1_u8, 2]).await?;
+    let at = line!() + 1;
+    let (text, line) = panics(|| drop(world.recv_packed::<u8>(0, 7, overlapping)));
+    assert!(
+        text.starts_with("recv_packed: ") && text.contains("overlap"),
+        "{text}"
+    );
+    assert_eq!(line, at);
+    assert_eq!(world.recv::<u8>(0, 7).await?.0, [1, 2]);
+    Ok(())
+}
+
+/// Returns the text of the panic in `call`, and the line of this file that it names.
+fn panics(call: impl FnOnce()) -> (String, u32) {
+    thread_local! {
+        static PLACE: RefCell<Option<(String, u32)>> = const { RefCell::new(None) };
+    }
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            PLACE.set(info.location().map(|at| (at.file().to_owned(), at.line())));
+            before(info);
+        }));
+    });
+    let panicked = catch_unwind(AssertUnwindSafe(call)).expect_err("it panics");
+    let text = panicked.downcast::<String>().map(|text| *text);
+    let (file, line) = PLACE.take().expect("the place of the panic");
+    assert_eq!(file, file!());
+    (text.unwrap_or_default(), line)
 }
 
 #[ripstop::test(ranks = 2)]

@@ -63,6 +63,9 @@ fn messages_name_their_lines() {
         fails! { world.send_copy(9, 1, &[0_u8]).await; }
         fails! { world.sendrecv(9, 0, 1, [0_u8]).await; }
         fails! { world.sendrecv_into(None, 9, 1, [0_u8], 0).await; }
+        fails! { world.send_packed(9, 1, &[0_u8], LAYOUT).await; }
+        fails! { world.recv_packed::<u8>(9, 1, LAYOUT).await; }
+        fails! { world.recv_packed_in(9, 1, LAYOUT, vec![0_u8]).await; }
         fails! { world.create(&[9]).await; }
         fails! { world.split(u128::MAX, 0).await; }
         fails! { world.split_some(Some(0), u128::MAX).await; }

@@ -40,6 +40,8 @@ impl Comm {
     /// several parts of it can be in flight. The receiver need not use a layout: the message is an ordinary one. A program
     /// that sends again and again keeps the vector: it calls [`NestedLayout::pack`] and [`send`](Self::send) instead.
     ///
+    /// A send to `None` completes at once, as with [`send`](Self::send).
+    ///
     /// ```
     /// # use ripstop_rt::{buffer::Layout, sim::Simulation, Comm, Error};
     /// # let report = Simulation::new(2).run(|world: Comm| async move {
@@ -66,7 +68,7 @@ impl Comm {
     #[track_caller]
     pub fn send_packed<T: Wire>(
         &self,
-        to: usize,
+        to: impl Into<Option<usize>>,
         tag: u32,
         array: &[T],
         layout: impl Into<NestedLayout>,
@@ -81,7 +83,8 @@ impl Comm {
     /// [`unpack_into`](PackedMessage::unpack_into) writes to the array.
     ///
     /// The operation needs the layout and not the array, which the program may read and write meanwhile. A shorter message
-    /// is no error: it fills the first elements of the layout, and [`PackedMessage::status`] has its length.
+    /// is no error: it fills the first elements of the layout, and [`PackedMessage::status`] has its length. A receive from
+    /// `None` completes at once without elements, so the array stays as it is.
     ///
     /// ```
     /// # use ripstop_rt::{buffer::Layout, sim::Simulation, Comm, Error};
@@ -102,7 +105,7 @@ impl Comm {
     /// Same as [`recv_into`](Self::recv_into): a message of more elements than `layout` has stays queued (`Truncated`).
     ///
     /// # Panics
-    /// Panics if there is no memory for the elements of `layout`.
+    /// Panics if the blocks of `layout` overlap, or if there is no memory for its elements.
     #[track_caller]
     pub fn recv_packed<T: Wire>(
         &self,
@@ -120,7 +123,7 @@ impl Comm {
     /// Same as [`recv_packed`](Self::recv_packed).
     ///
     /// # Panics
-    /// Panics if there is no memory for the elements of `layout`.
+    /// Same as [`recv_packed`](Self::recv_packed).
     #[track_caller]
     pub fn recv_packed_in<T: Wire>(
         &self,
@@ -130,6 +133,8 @@ impl Comm {
         mut scratch: Vec<T>,
     ) -> RecvPackedOp<T> {
         let layout = layout.into();
+        // How long the array is shows when the message is unpacked. Blocks that overlap fit no array.
+        layout.check("recv_packed", "array", usize::MAX);
         make_room(&mut scratch, layout.len());
         let recv = self.recv_into(from, tag, scratch);
         RecvPackedOp { recv, layout }
@@ -169,10 +174,13 @@ impl<T: Wire> Future for RecvPackedOp<T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let received = ready!(Pin::new(&mut self.recv).poll(cx));
-        Poll::Ready(received.map(|(packed, status)| PackedMessage {
-            packed,
-            layout: self.layout.clone(),
-            status,
+        Poll::Ready(received.map(|(mut packed, status)| {
+            packed.truncate(status.len); // a receive from no rank leaves its buffer as it was
+            PackedMessage {
+                packed,
+                layout: self.layout.clone(),
+                status,
+            }
         }))
     }
 }
@@ -182,7 +190,7 @@ impl<T: Wire> PackedMessage<T> {
     /// than the layout, the last elements of the layout keep their values.
     ///
     /// # Panics
-    /// Panics if the layout leaves `array`, or if its blocks overlap.
+    /// Panics if the layout leaves `array`.
     #[track_caller]
     pub fn unpack_into(&self, array: &mut [T]) -> Status {
         self.layout.check("unpack_into", "array", array.len());
