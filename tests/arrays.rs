@@ -14,8 +14,10 @@ use std::{
     cell::RefCell,
     ops::Range,
     panic::{self, AssertUnwindSafe, catch_unwind},
+    pin::pin,
     sync::Once,
     task::{Context, Waker},
+    time::Duration,
 };
 
 use ripstop::{
@@ -649,6 +651,124 @@ async fn an_exchange_that_is_not_finished_leaves_the_next_one_right(world: Comm)
 }
 
 #[ripstop::test(ranks = 2)]
+async fn an_exchange_that_timed_out_is_the_last_one(world: Comm) -> Result<()> {
+    let me = world.rank() as u64;
+    let cart = world.cart(&[2], &[false]).await?;
+    let mut halo = Halo::new(&cart, &[3], 1).await?;
+    let mut field = [NO_VALUE, 10 + me, NO_VALUE];
+    if me == 0 {
+        let at = line!() + 1;
+        let in_flight = halo.start(&field);
+        let mut in_flight = in_flight.timeout(Duration::from_millis(1));
+        let timed_out = |failed: Result<()>| {
+            let error = failed.expect_err("an exchange timed out");
+            assert!(matches!(error.kind, ErrorKind::TimedOut), "{error}");
+            assert_eq!(error.at.map(panic::Location::line), Some(at), "{error}");
+        };
+        timed_out(in_flight.wait().await);
+        timed_out(in_flight.wait().await);
+        assert!(in_flight.is_done());
+        timed_out(in_flight.finish(&mut field).await);
+        world.send(1, 1, [0_u8]).await?;
+        world.recv::<u8>(1, 1).await?; // behind the late message
+        for _ in 0..3 {
+            timed_out(halo.start(&field).finish(&mut field).await);
+        }
+        assert_eq!(field, [NO_VALUE, 10, NO_VALUE]);
+    } else {
+        world.recv::<u8>(0, 1).await?;
+        halo.start(&field).finish(&mut field).await?;
+        assert_eq!(field, [10, 11, NO_VALUE]);
+        world.send(0, 1, [0_u8]).await?;
+        // The other rank sends nothing more, which would be taken for what was due before.
+        let error = halo.start(&field).finish(&mut field).await;
+        let error = error.expect_err("the other rank gave up");
+        assert!(
+            matches!(error.kind, ErrorKind::PeerFinished { rank: 0 }),
+            "{error}"
+        );
+    }
+    Ok(())
+}
+
+#[ripstop::test(ranks = 2)]
+async fn an_exchange_that_timed_out_after_it_was_dropped_is_the_last_one(
+    world: Comm,
+) -> Result<()> {
+    let me = world.rank();
+    let cart = world.cart(&[2], &[false]).await?;
+    let mut halo = Halo::new(&cart, &[3], 1).await?;
+    let mut field = [9, me, 9];
+    if me == 0 {
+        let in_flight = halo.start(&field).timeout(Duration::from_millis(1));
+        while !in_flight.is_done() {
+            world.sleep(Duration::from_millis(1)).await;
+        }
+        drop(in_flight);
+        world.send(1, 1, [0_u8]).await?;
+        world.recv::<u8>(1, 1).await?; // behind the late message
+        let error = halo.start(&field).finish(&mut field).await;
+        let error = error.expect_err("an exchange timed out");
+        assert!(matches!(error.kind, ErrorKind::TimedOut), "{error}");
+        assert_eq!(field, [9, 0, 9]);
+    } else {
+        world.recv::<u8>(0, 1).await?;
+        halo.start(&field).finish(&mut field).await?;
+        world.send(0, 1, [0_u8]).await?;
+    }
+    Ok(())
+}
+
+#[ripstop::test(ranks = 1)]
+async fn exchanges_without_neighbors_let_other_tasks_run(world: Comm) -> Result<()> {
+    let cart = world.cart(&[1], &[false]).await?;
+    let mut halo = Halo::new(&cart, &[3], 1).await?;
+    let mut exchanges = pin!(async {
+        for _ in 0..10_000 {
+            let in_flight = halo.start(&[0; 3]);
+            in_flight.finish(&mut [0; 3]).await.expect("no neighbor");
+        }
+    });
+    let cx = &mut Context::from_waker(Waker::noop());
+    assert!(exchanges.as_mut().poll(cx).is_pending());
+    exchanges.await;
+    Ok(())
+}
+
+#[ripstop::test(ranks = 1)]
+async fn wrong_fields_panic_at_the_line_of_the_call(world: Comm) -> Result<()> {
+    let cart = world.cart(&[1], &[true]).await?;
+    let mut halo = Halo::new(&cart, &[3], 1).await?;
+    let at = line!() + 1;
+    let (text, line) = panics(|| drop(halo.start(&[0; 3]).finish(&mut [0; 4])));
+    assert!(text.contains("finish: a `field`"), "{text}");
+    assert_eq!(line, at);
+    let at = line!() + 1;
+    let (text, line) = panics(|| drop(halo.start(&[0; 3]).finish_all(&mut [[0; 3]; 2])));
+    assert!(text.contains("finish: `fields` has"), "{text}");
+    assert_eq!(line, at);
+    Ok(())
+}
+
+#[ripstop::test(ranks = 1)]
+async fn corners_of_many_dimensions_are_refused(world: Comm) -> Result<()> {
+    let cart = world.cart(&[1; 20], &[true; 20]).await?;
+    let error = Halo::<u8>::with_corners(&cart, &[3; 20], 1).await;
+    let error = error.expect_err("3^20 - 1 neighbors").to_string();
+    assert!(
+        error.contains("`cart` has neighbors in 20 dimensions"),
+        "{error}"
+    );
+    let cart = world.cart(&[1; 6], &[true; 6]).await?;
+    let mut halo = Halo::with_corners(&cart, &[3; 6], 1).await?;
+    let mut field = [0; 729];
+    field[364] = 5;
+    halo.start(&field).finish(&mut field).await?;
+    assert_eq!(field, [5; 729]);
+    Ok(())
+}
+
+#[ripstop::test(ranks = 2)]
 async fn blocks_that_do_not_fit_are_refused_by_name(world: Comm) -> Result<()> {
     let says = |made: Result<Halo<f64>>| match made.expect_err("it is refused").kind {
         ErrorKind::InvalidArgument(sentence) => sentence,
@@ -691,29 +811,40 @@ async fn blocks_that_do_not_fit_are_refused_by_name(world: Comm) -> Result<()> {
 async fn neighbors_that_disagree_get_errors(world: Comm) -> Result<()> {
     let me = world.rank();
     let cart = world.cart(&[2, 1], &[false, false]).await?;
-    let (columns, at) = (if me == 0 { 3 } else { 5 }, line!() + 2);
+    let columns = if me == 0 { 3 } else { 5 };
     let mut field = vec![0_u16; 3 * columns];
     let mut halo = Halo::new(&cart, &[3, columns], 1).await?;
-    let error: Error = halo
-        .start(&field)
+    let at = line!() + 1;
+    let in_flight = halo.start(&field);
+    let expected = [
+        "sent 3 elements for 1 ghosts",
+        "sent 1 elements for 3 ghosts",
+    ][me];
+    let error = in_flight
         .finish(&mut field)
         .await
         .expect_err("other shapes");
-    let text = error.to_string();
-    match &error.kind {
-        ErrorKind::Truncated { sent: 3, room: 1 } if me == 0 => (),
-        ErrorKind::InvalidArgument(sentence) if me == 1 => {
-            assert!(sentence.contains("sent 1 elements for 3 ghosts"), "{text}");
-        }
-        _ => panic!("{text}"),
-    }
-    assert!(
-        text.contains("halo with rank") && text.contains("tests/arrays.rs"),
-        "{text}, made near line {at}"
-    );
+    is_of_other_shapes(&error, expected, at);
+    let error = halo.start(&field).finish(&mut field).await;
+    is_of_other_shapes(&error.expect_err("still"), expected, at);
     let error = Halo::<u16>::new(&cart, &[8, 8], 1 + me)
         .await
         .expect_err("other widths");
     assert!(matches!(error.kind, ErrorKind::Mismatch { .. }), "{error}");
     Ok(())
+}
+
+fn is_of_other_shapes(error: &Error, expected: &str, line: u32) {
+    let text = error.to_string();
+    assert!(
+        matches!(error.kind, ErrorKind::InvalidArgument(_)),
+        "{text}"
+    );
+    assert!(text.contains(expected), "{text}");
+    assert!(
+        text.starts_with("halo with rank") && !text.contains("tag"),
+        "{text}"
+    );
+    let at = error.at.expect("the line of `start`");
+    assert_eq!((at.file(), at.line()), (file!(), line), "{text}");
 }

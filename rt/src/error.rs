@@ -133,7 +133,7 @@ pub struct Error {
 }
 
 /// Details that an error shows in addition: how the program knows the communicator, and a closing note.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct ErrorDetails {
     /// Name set by `Comm::named`.
     pub(crate) name: Option<Arc<str>>,
@@ -157,6 +157,43 @@ impl ErrorKind {
     pub(crate) fn peer_failed(rank: usize) -> Self {
         let how = Box::new(FailureEvidence::Unreachable);
         Self::PeerFailed { rank, how }
+    }
+
+    /// Returns the same kind, for an operation that fails because an earlier one did.
+    pub(crate) fn again(&self) -> Self {
+        match self {
+            Self::InvalidArgument(sentence) => Self::InvalidArgument(sentence.clone()),
+            &Self::Truncated { sent, room } => Self::Truncated { sent, room },
+            &Self::TypeMismatch { sent, expected } => Self::TypeMismatch { sent, expected },
+            Self::Undecodable(sentence) => Self::Undecodable(sentence.clone()),
+            Self::Mismatch { rank, other, calls } => Self::Mismatch {
+                rank: *rank,
+                other: *other,
+                calls: calls.clone(),
+            },
+            &Self::Aborted { rank } => Self::Aborted { rank },
+            Self::Revoked => Self::Revoked,
+            Self::Epoch(sentence) => Self::Epoch(sentence.clone()),
+            &Self::NeverPosted { window, after, at } => Self::NeverPosted { window, after, at },
+            &Self::NeverCompleted { window, after, at } => {
+                Self::NeverCompleted { window, after, at }
+            }
+            &Self::NoWindow { window } => Self::NoWindow { window },
+            Self::TimedOut => Self::TimedOut,
+            Self::Cancelled => Self::Cancelled,
+            Self::PeerFailed { rank, how } => Self::PeerFailed {
+                rank: *rank,
+                how: how.clone(),
+            },
+            &Self::PeerFinished { rank } => Self::PeerFinished { rank },
+            &Self::WaitsForItself { alone } => Self::WaitsForItself { alone },
+            Self::Closed => Self::Closed,
+            Self::Setup(sentence) => Self::Setup(sentence.clone()),
+            Self::Transport(error) => Self::Transport(match error.raw_os_error() {
+                Some(number) => io::Error::from_raw_os_error(number),
+                None => io::Error::new(error.kind(), error.to_string()),
+            }),
+        }
     }
 
     /// Returns the error kind for a buffer that [has a fault](crate::buffer::SendBuf::fault).
@@ -183,6 +220,15 @@ impl Error {
     pub(crate) fn called_at(self, at: &'static Location<'static>) -> Self {
         let at = Some(at);
         Self { at, ..self }
+    }
+
+    /// Returns the same error, for an operation that fails because an earlier one did.
+    pub(crate) fn again(&self) -> Self {
+        Self {
+            kind: self.kind.again(),
+            details: self.details.clone(),
+            ..*self
+        }
     }
 
     /// Returns the name of the communicator, if the program [named](crate::Comm::named) it.

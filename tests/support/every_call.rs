@@ -3,7 +3,8 @@
 use std::{mem, time::Duration};
 
 use ripstop::{
-    Cart, Collectives, Comm, Error, Graph, Neighborhood, ReproducibleSum, Runtime, Sum, Window,
+    Cart, Collectives, Comm, Error, Graph, Halo, Neighborhood, ReproducibleSum, Runtime, Sum,
+    Window,
     buffer::{Layout, RegBuf},
     rma::Fence,
 };
@@ -120,8 +121,9 @@ fn makers_of_communicators_name_their_lines() {
         fails! { comm.cart(&[1], &[true]).await; }
         fails! { comm.graph(&[0], &[0]).await; }
         fails! { Graph::new(&comm, &[0], &[0]).await; }
-        let grid = world.cart(&[1], &[true]).await.expect("one rank");
-        fails! { grid.sub(&[]).await; }
+        let one = grid(&world).await;
+        fails! { one.sub(&[]).await; }
+        fails! { Halo::<u8>::new(&one, &[1], 1).await; }
         fails! { world.graph(&[0], &[]).await; }
         fails! { world.graph(&[9], &[9]).await; }
     });
@@ -228,6 +230,8 @@ fn neighborhoods_name_their_lines() {
         let mut plan = grid.neighbor_all_to_all_plan::<u8>(1).await.expect("alone");
         grid.revoke();
         fails! { plan.run().await; }
+        fails! { Halo::<u8>::new(&grid, &[3], 1).await; }
+        fails! { Halo::<u8>::with_corners(&grid, &[3], 1).await; }
         fails! { grid.neighbor_all_gather(one_value()).await; }
         fails! { grid.neighbor_all_gather_into(one_value(), two()).await; }
         fails! { grid.neighbor_all_gather_v(one_value(), &[1, 1]).await; }

@@ -5,14 +5,25 @@
 //! arrived, so they could not overlap with a computation.
 
 mod sides;
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests;
 
-use std::{collections::VecDeque, fmt, mem, panic::Location, time::Duration};
+use std::{
+    collections::VecDeque,
+    fmt, mem,
+    panic::Location,
+    pin::Pin,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
 
 use self::sides::HaloSide;
 use super::{Cart, Channel, Comm, RecvOp, SendOp, Status, packed::make_room};
 use crate::{
     buffer::{NestedLayout, Wire},
     error::{Error, ErrorKind, OpError, Result},
+    executor::proceed,
     offload::CollectiveSignature,
 };
 
@@ -50,6 +61,9 @@ pub struct Halo<T: Wire> {
     comm: Comm,
     shape: Vec<usize>,
     lanes: Vec<HaloLane<T>>,
+    /// Error of the first exchange that failed. Its messages may still come, or may be missing at a neighbor, so later
+    /// exchanges send and receive nothing, and end in the same error.
+    failed: Option<Error>,
 }
 
 /// An exchange that has started. Made by [`Halo::start`].
@@ -59,6 +73,7 @@ pub struct Halo<T: Wire> {
 pub struct HaloInFlight<'h, T: Wire> {
     halo: &'h mut Halo<T>,
     fields: usize,
+    at: &'static Location<'static>,
 }
 
 /// The messages to and from one neighbor.
@@ -102,7 +117,7 @@ impl<T: Wire> Halo<T> {
     }
 
     /// Like [`new`](Self::new), but also exchanges the ghosts across edges and corners, which stencils with diagonals need:
-    /// with up to 8 neighbors in two dimensions and 26 in three.
+    /// with up to 8 neighbors in two dimensions and 26 in three. At most 6 dimensions may have neighbors.
     ///
     /// ```
     /// # use ripstop_rt::{sim::Simulation, Comm, Error, Halo};
@@ -119,7 +134,7 @@ impl<T: Wire> Halo<T> {
     /// ```
     ///
     /// # Errors
-    /// Same as [`new`](Self::new).
+    /// Same as [`new`](Self::new). `InvalidArgument`: `cart` has neighbors in more than 6 dimensions.
     #[track_caller]
     pub fn with_corners(
         cart: &Cart,
@@ -142,7 +157,7 @@ impl<T: Wire> Halo<T> {
             .with(width as u64)
             .with(corners.into());
         let dup = cart.start_dup("halo", signature);
-        let sides = match sides::wrong_block(cart, shape, width) {
+        let sides = match sides::wrong_block(cart, shape, width, corners) {
             Some(sentence) => Err(cart
                 .error_here("halo", ErrorKind::InvalidArgument(sentence))
                 .called_at(at)),
@@ -155,7 +170,12 @@ impl<T: Wire> Halo<T> {
             let (sides, comm) = (sides?, made?);
             let lanes = sides.into_iter().map(|side| HaloLane::new(&comm, side));
             let lanes = lanes.collect::<Result<_>>()?;
-            Ok(Self { comm, shape, lanes })
+            Ok(Self {
+                comm,
+                shape,
+                lanes,
+                failed: None,
+            })
         }
     }
 
@@ -191,15 +211,31 @@ impl<T: Wire> Halo<T> {
         for field in fields {
             self.check_len("start", field.as_ref().len());
         }
-        // All receives are posted first, so that no message of a fast neighbor has to be kept.
-        for lane in &mut self.lanes {
-            lane.start_recv(fields.len());
+        if self.failed.is_none() {
+            let ended = self.lanes.iter_mut().try_for_each(HaloLane::take_ended);
+            self.failed = ended.err();
         }
-        for lane in &mut self.lanes {
-            lane.start_send(fields);
+        if self.failed.is_none() {
+            // All receives are posted first, so that no message of a fast neighbor has to be kept.
+            for lane in &mut self.lanes {
+                lane.start_recv(fields.len());
+            }
+            for lane in &mut self.lanes {
+                lane.start_send(fields);
+            }
         }
-        let fields = fields.len();
-        HaloInFlight { halo: self, fields }
+        HaloInFlight {
+            halo: self,
+            fields: fields.len(),
+            at: Location::caller(),
+        }
+    }
+
+    /// Returns the error of the exchange that failed, if one did.
+    fn usable(&self) -> Result<()> {
+        self.failed
+            .as_ref()
+            .map_or(Ok(()), |error| Err(error.again()))
     }
 
     #[track_caller]
@@ -220,14 +256,19 @@ impl<T: Wire> HaloInFlight<'_, T> {
     /// If this future is dropped before it completes, some ghosts may be written; the next exchange works as usual.
     ///
     /// # Errors
-    /// A neighbor failed or finished. `InvalidArgument`: the block of a neighbor has another shape, or it exchanges another
-    /// number of fields. The ghosts are undefined then, and the halo is of no further use.
+    /// A neighbor failed or finished. `InvalidArgument`: a neighbor sends another number of elements than there are ghosts for
+    /// them, because its block has another shape or it exchanges another number of fields. Only the number is compared. The
+    /// ghosts are undefined then, and the halo is of no further use: every later exchange ends in the same error, and sends
+    /// nothing.
     ///
     /// # Panics
     /// Panics if the length of `field` is not that of an array of the halo's shape, or if the exchange was started with
     /// [`Halo::start_all`] for another number of fields than one.
-    pub async fn finish(self, field: &mut [T]) -> Result<()> {
-        self.finish_all(&mut [field]).await
+    #[track_caller]
+    pub fn finish(self, field: &mut [T]) -> impl Future<Output = Result<()>> {
+        let mut fields = [field];
+        self.check_fields(&mut fields);
+        async move { self.fill(&mut fields).await }
     }
 
     /// Like [`finish`](Self::finish), for the fields of [`Halo::start_all`] in the same order.
@@ -237,29 +278,27 @@ impl<T: Wire> HaloInFlight<'_, T> {
     ///
     /// # Panics
     /// Panics if there are more or fewer fields than in `start_all`, or if one has another length.
-    pub async fn finish_all<F: AsMut<[T]>>(self, fields: &mut [F]) -> Result<()> {
-        let count = self.fields;
+    #[track_caller]
+    pub fn finish_all<F: AsMut<[T]>>(self, fields: &mut [F]) -> impl Future<Output = Result<()>> {
+        self.check_fields(fields);
+        self.fill(fields)
+    }
+
+    #[track_caller]
+    fn check_fields<F: AsMut<[T]>>(&self, fields: &mut [F]) {
         assert_eq!(
             fields.len(),
-            count,
-            "finish: `fields` has another number of fields than the {count} of `start`"
+            self.fields,
+            "finish: `fields` has another number of fields than the {} of `start`",
+            self.fields
         );
-        for field in &mut *fields {
+        for field in fields {
             self.halo.check_len("finish", field.as_mut().len());
         }
-        let Halo { comm, lanes, .. } = self.halo;
-        for lane in &mut *lanes {
-            let status = lane.receive().await?;
-            let expected = count * lane.ghosts.len();
-            if status.len != expected {
-                return Err(another_shape(comm, status, expected));
-            }
-            lane.unpack(fields);
-        }
-        for lane in lanes {
-            lane.sent().await?;
-        }
-        Ok(())
+    }
+
+    async fn fill<F: AsMut<[T]>>(mut self, fields: &mut [F]) -> Result<()> {
+        self.complete(|lane| lane.unpack(fields)).await
     }
 
     /// Waits until [`finish`](Self::finish) has nothing to wait for, and writes no ghosts: for programs that measure how long
@@ -282,12 +321,35 @@ impl<T: Wire> HaloInFlight<'_, T> {
     /// ```
     ///
     /// # Errors
-    /// A neighbor failed or finished.
+    /// Same as [`finish`](Self::finish), which then ends in this error too.
     pub async fn wait(&mut self) -> Result<()> {
-        for lane in &mut self.halo.lanes {
-            lane.receive().await?;
+        self.complete(|_| ()).await
+    }
+
+    /// Waits for all messages, and calls `arrived` for each lane whose message has arrived. Ends in the error of the first
+    /// exchange of this halo that failed.
+    async fn complete(&mut self, arrived: impl FnMut(&HaloLane<T>)) -> Result<()> {
+        proceed().await; // without neighbors there is nothing else to wait for
+        if self.halo.failed.is_none() {
+            self.halo.failed = self.complete_lanes(arrived).await.err();
         }
-        for lane in &mut self.halo.lanes {
+        self.halo.usable()
+    }
+
+    async fn complete_lanes(&mut self, mut arrived: impl FnMut(&HaloLane<T>)) -> Result<()> {
+        let Halo { comm, lanes, .. } = &mut *self.halo;
+        for lane in &mut *lanes {
+            let status = lane.receive().await?;
+            let expected = self.fields * lane.ghosts.len();
+            if status.len != expected {
+                let kind = another_shape(status.source, status.len, expected);
+                let mut error = comm.error_here("halo", kind).called_at(self.at);
+                error.peer = Some(status.source);
+                return Err(error);
+            }
+            arrived(lane);
+        }
+        for lane in lanes {
             lane.sent().await?;
         }
         Ok(())
@@ -297,13 +359,33 @@ impl<T: Wire> HaloInFlight<'_, T> {
     #[must_use]
     pub fn is_done(&self) -> bool {
         let mut lanes = self.halo.lanes.iter();
-        lanes.all(|lane| {
+        let all_done = lanes.all(|lane| {
             lane.receiving.iter().all(RecvOp::is_done)
                 && lane.sending.as_ref().is_none_or(SendOp::is_done)
-        })
+        });
+        all_done || self.halo.failed.is_some()
     }
 
     /// Gives up after `limit`: [`finish`](Self::finish) then fails with `TimedOut`, and the halo is of no further use.
+    ///
+    /// ```
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error, ErrorKind, Halo};
+    /// # use std::time::Duration;
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let cart = world.cart(&[2], &[false]).await?;
+    /// let mut halo = Halo::new(&cart, &[4], 1).await?;
+    /// let mut u = [0.0; 4];
+    /// if cart.rank() == 0 {
+    ///     let in_flight = halo.start(&u).timeout(Duration::from_millis(10));
+    ///     let error = in_flight.finish(&mut u).await.expect_err("the neighbor has not started");
+    ///     assert!(matches!(error.kind, ErrorKind::TimedOut));
+    ///     world.send(1, 7, [0_u8]).await?;
+    /// } else {
+    ///     world.recv::<u8>(0, 7).await?;
+    /// }
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     pub fn timeout(self, limit: Duration) -> Self {
         for lane in &mut self.halo.lanes {
             lane.receiving = mem::take(&mut lane.receiving)
@@ -331,9 +413,28 @@ impl<T: Wire> HaloLane<T> {
         })
     }
 
+    /// Takes what has ended of earlier exchanges that were not finished, so that its memory is used again. What has not is
+    /// left behind: each receive must take the message that was sent for it.
+    fn take_ended(&mut self) -> Result<()> {
+        self.arrived = None;
+        while let Some(recv) = self.receiving.front_mut().filter(|recv| recv.is_done()) {
+            let Some(received) = output_of(recv) else {
+                break;
+            };
+            self.receiving.pop_front();
+            self.received = received.map_err(|failed| self.received_nothing(failed))?.0;
+        }
+        match &mut self.sending {
+            Some(send) if send.is_done() => match output_of(send) {
+                Some(sent) => self.take_sent(sent),
+                None => Ok(()),
+            },
+            _ => Ok(()),
+        }
+    }
+
     #[track_caller]
     fn start_recv(&mut self, fields: usize) {
-        self.arrived = None;
         let mut scratch = mem::take(&mut self.received);
         make_room(&mut scratch, fields * self.ghosts.len());
         self.receiving.push_back(self.incoming.recv_into(scratch));
@@ -348,7 +449,7 @@ impl<T: Wire> HaloLane<T> {
             let packed = &mut packed[nth * len..][..len];
             self.layers.pack_into(field.as_ref(), packed);
         }
-        // A send of an exchange that was not finished is detached here.
+        // A send of an exchange that was not finished is detached here, if it is still in flight.
         self.sending = Some(self.outgoing.send(packed));
     }
 
@@ -367,7 +468,7 @@ impl<T: Wire> HaloLane<T> {
 
     fn received_nothing(&mut self, failed: OpError<Vec<T>>) -> Error {
         self.received = failed.buf;
-        failed.error.renamed("halo")
+        error_of_exchange(failed.error)
     }
 
     fn unpack<F: AsMut<[T]>>(&self, fields: &mut [F]) {
@@ -383,26 +484,40 @@ impl<T: Wire> HaloLane<T> {
             return Ok(());
         };
         let sent = send.await;
+        self.take_sent(sent)
+    }
+
+    fn take_sent(&mut self, sent: Result<Vec<T>, OpError<Vec<T>>>) -> Result<()> {
         self.sending = None;
-        match sent {
-            Ok(packed) => {
-                self.packed = packed;
-                Ok(())
-            }
-            Err(failed) => Err(failed.error.renamed("halo")),
-        }
+        self.packed = sent.map_err(|failed| error_of_exchange(failed.error))?;
+        Ok(())
     }
 }
 
-/// Returns the error for a message of another length than the ghosts.
-fn another_shape(comm: &Comm, status: Status, expected: usize) -> Error {
-    let Status { source, len, .. } = status;
-    let sentence = format!(
-        "rank {source} sent {len} elements for {expected} ghosts: neighbors need the same `shape` except in the dimension \
-         in which they are neighbors, and the same number of fields"
-    );
-    let mut error = comm.error_here("halo", ErrorKind::InvalidArgument(sentence));
-    error.peer = Some(source);
+/// Returns the output of an operation that is done.
+fn output_of<F: Future + Unpin>(op: &mut F) -> Option<F::Output> {
+    let mut poll = || match Pin::new(&mut *op).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => None,
+    };
+    poll().or_else(poll) // the first poll may have to give way to other work
+}
+
+/// Returns the error kind for a message of another length than the ghosts.
+fn another_shape(peer: usize, len: usize, ghosts: usize) -> ErrorKind {
+    ErrorKind::InvalidArgument(format!(
+        "rank {peer} sent {len} elements for {ghosts} ghosts: neighbors need the same `shape` except in the dimension in \
+         which they are neighbors, and the same number of fields"
+    ))
+}
+
+/// Returns the error of a part of an exchange.
+fn error_of_exchange(failed: Error) -> Error {
+    let mut error = failed.renamed("halo");
+    if let (&ErrorKind::Truncated { sent, room }, Some(peer)) = (&error.kind, error.peer) {
+        error.kind = another_shape(peer, sent, room);
+        error.tag = None; // the number of a direction, which is not the program's
+    }
     error
 }
 

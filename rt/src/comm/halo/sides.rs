@@ -22,11 +22,23 @@ pub(super) struct HaloSide {
 type GridSteps = Vec<isize>;
 
 /// Returns a sentence if a block of `shape`, with ghosts of `width` on both sides, cannot be exchanged on `cart`.
-pub(super) fn wrong_block(cart: &Cart, shape: &[usize], width: usize) -> Option<String> {
+pub(super) fn wrong_block(
+    cart: &Cart,
+    shape: &[usize],
+    width: usize,
+    corners: bool,
+) -> Option<String> {
     let dims = cart.dims().len();
     if dims > DIMS_MAX {
         return Some(format!(
             "`cart` has {dims} dimensions, and a halo at most {DIMS_MAX}"
+        ));
+    }
+    let exchanged = (0..dims).filter(|&dim| is_exchanged(cart, dim)).count();
+    if corners && exchanged > CORNER_DIMS_MAX {
+        return Some(format!(
+            "`cart` has neighbors in {exchanged} dimensions, and a halo with corners exchanges at most {CORNER_DIMS_MAX}: \
+             each of them multiplies the number of neighbors by up to 3"
         ));
     }
     if shape.len() < dims {
@@ -50,8 +62,7 @@ pub(super) fn wrong_block(cart: &Cart, shape: &[usize], width: usize) -> Option<
                  includes"
             ));
         };
-        let exchanged = [-1, 1].into_iter().any(|by| neighbor(cart, &one_step(dims, dim, by)).is_some());
-        (exchanged && own < width).then(|| {
+        (is_exchanged(cart, dim) && own < width).then(|| {
             format!(
                 "`width` {width} is more than the {own} own layers of `shape` {shape:?} in dimension {dim}: give each rank \
                  at least {width} layers, or split that dimension over fewer ranks"
@@ -129,6 +140,14 @@ fn all_steps(cart: &Cart, corners: bool) -> Vec<GridSteps> {
     all
 }
 
+/// Returns true if this rank has a neighbor in dimension `dim`. That is so for all ranks of the grid or for none.
+fn is_exchanged(cart: &Cart, dim: usize) -> bool {
+    let dims = cart.dims().len();
+    [-1, 1]
+        .into_iter()
+        .any(|by| neighbor(cart, &one_step(dims, dim, by)).is_some())
+}
+
 fn one_step(dims: usize, dim: usize, by: isize) -> GridSteps {
     let mut steps = vec![0; dims];
     steps[dim] = by;
@@ -156,3 +175,6 @@ fn number(steps: &GridSteps) -> u32 {
 
 /// The most dimensions: with more, the number of a direction would not fit a tag.
 const DIMS_MAX: usize = 20;
+
+/// The most dimensions with neighbors if corners are exchanged too: that makes up to 728 neighbors.
+const CORNER_DIMS_MAX: usize = 6;
