@@ -96,6 +96,53 @@ fn bits_of_floating_point_numbers_are_refused() {
 }
 
 #[test]
+fn a_wrong_layout_is_refused_by_its_name() {
+    fn refused(world: Comm) -> Rank {
+        Box::pin(async move {
+            let other = 1 - world.rank();
+            let mut window = Window::<u16>::allocate(&world, 12).await.unwrap();
+            let epoch = window.fence().await.unwrap();
+            let column = Layout {
+                offset: 1,
+                block: 1,
+                stride: 4,
+                count: 3,
+            };
+            // From the first access on, this rank knows how many elements the other one has.
+            epoch.put_strided(other, column, [0; 3]).await.unwrap();
+            let with = |offset, block, stride| Layout {
+                offset,
+                block,
+                stride,
+                count: 3,
+            };
+            let counts = [0, 2, 1 << 40, usize::MAX].map(|count| {
+                let words = format!("`layout` has {count} elements and `buf` has 3");
+                (Layout { count, ..column }, 3, words)
+            });
+            let outside = format!("leaves the 12 elements of rank {other}");
+            let others = [
+                (with(4, 1, 4), 3, outside.clone()),
+                (with(1, 1, usize::MAX), 3, outside),
+                (with(1, 2, 1), 6, "in which blocks overlap".to_owned()),
+            ];
+            for (layout, len, words) in counts.into_iter().chain(others) {
+                let put = epoch.put_strided(other, layout, vec![1; len]).await;
+                let got = epoch.get_strided(other, layout, vec![0; len]).await;
+                for failed in [put, got] {
+                    let error = failed.unwrap_err().error;
+                    let text = error.to_string();
+                    assert!(text.contains(&words), "{text}");
+                    assert_eq!(error.peer, Some(other));
+                }
+            }
+            assert_eq!(epoch.end().await.unwrap(), [0; 12]);
+        })
+    }
+    everywhere(2, refused);
+}
+
+#[test]
 fn blocks_go_where_the_layout_says() {
     fn columns(world: Comm) -> Rank {
         Box::pin(async move {
@@ -124,51 +171,6 @@ fn blocks_go_where_the_layout_says() {
                 .await
                 .unwrap();
             assert_eq!(got, [6, 7, 9, 4, 5]);
-            for count in [0, 2, 1 << 40, usize::MAX] {
-                let layout = Layout { count, ..column };
-                let failed = epoch.get_strided(other, layout, [0; 3]).await.unwrap_err();
-                let text = failed.error.to_string();
-                let words = format!("`layout` has {count} elements and `buf` has 3");
-                assert!(text.contains(&words), "{text}");
-                let failed = epoch.put_strided(other, layout, [0; 3]).await;
-                assert!(failed.is_err());
-            }
-            for (layout, words) in [
-                (
-                    Layout {
-                        offset: 4,
-                        ..column
-                    },
-                    format!("leaves the 12 elements of rank {other}"),
-                ),
-                (
-                    Layout {
-                        stride: usize::MAX,
-                        ..column
-                    },
-                    format!("leaves the 12 elements of rank {other}"),
-                ),
-                (
-                    Layout {
-                        block: 2,
-                        stride: 1,
-                        ..column
-                    },
-                    "in which blocks overlap".to_owned(),
-                ),
-            ] {
-                let buf = vec![0; layout.len()];
-                let failed = epoch.put_strided(other, layout, buf.clone()).await;
-                let put = failed.unwrap_err().error;
-                let failed = epoch.get_strided(other, layout, buf).await;
-                let got = failed.unwrap_err().error;
-                for error in [put, got] {
-                    let text = error.to_string();
-                    assert!(text.contains("`layout` is"), "{text}");
-                    assert!(text.contains(&words), "{text}");
-                    assert_eq!(error.peer, Some(other));
-                }
-            }
             #[expect(clippy::single_range_in_vec_init, reason = "one block")]
             for blocks in [vec![0..2], vec![11..14], vec![]] {
                 assert!(
