@@ -1,8 +1,8 @@
 //! Messages from one rank to another: sends and receives, how they match, and how the bytes travel.
 //!
-//! This is the ground floor of the engine. Collectives, windows and recovery stand on it. It calls none of their methods: what it
-//! records for collectives is in what all parts share ([`EngineCommons`]), which its state holds. Windows and recovery borrow only
-//! that.
+//! This is the ground floor of the engine. Collectives, windows and recovery stand on it. It calls none of their methods: what
+//! it records for collectives is in what all parts share ([`EngineCommons`]), which its state holds. Windows and recovery borrow
+//! only that.
 
 mod order;
 mod peer_down;
