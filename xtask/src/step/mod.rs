@@ -194,14 +194,15 @@ impl StepRunner {
     }
 
     fn fitted(&self, task: &CommandLine) -> CommandLine {
-        let (nice, tests) = match self.lane {
+        let (nice, jobs, tests) = match self.lane {
             StepLane::Alone => return task.clone(),
             // Ranks wait for each other most of the time, so that a second test finds a processor.
-            StepLane::Beside => ("5", "2"),
-            StepLane::Behind => ("15", "1"),
+            StepLane::Beside => ("5", "1", "2"),
+            // The others end earlier, and leave two processors idle.
+            StepLane::Behind => ("15", "2", "1"),
         };
         task.clone()
-            .with("CARGO_BUILD_JOBS", "1")
+            .with("CARGO_BUILD_JOBS", jobs)
             .with("RUST_TEST_THREADS", tests)
             .inside(&CommandLine::new("nice", &["-n", nice]))
     }

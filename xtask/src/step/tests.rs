@@ -105,7 +105,7 @@ fn a_step_behind_others_is_counted_and_its_output_and_errors_are_kept() {
     let (outcome, printed, gate) = behind(script);
     outcome.unwrap();
     assert!(
-        printed.starts_with("\n==> script: CARGO_BUILD_JOBS=1"),
+        printed.starts_with("\n==> script: CARGO_BUILD_JOBS=2"),
         "{printed}"
     );
     assert!(printed.contains("\none\ntwo\ntest result"), "{printed}");
