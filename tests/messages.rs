@@ -242,3 +242,18 @@ fn is_inter_node(runtime: &Runtime) -> bool {
     let fabric = settings.iter().find(|row| row.name == "RIPSTOP_FABRIC");
     fabric.is_some_and(|row| row.value == "portals")
 }
+
+#[ripstop::test(ranks = 2)]
+async fn a_sendrecv_whose_send_cannot_start_is_done(world: Comm) -> Result<()> {
+    let peer = 1 - world.rank();
+    let shift = world.sendrecv(2, peer, 9, [1_u8]);
+    assert!(shift.is_done(), "no message comes, and the call has ended");
+    let failed = shift.await.unwrap_err();
+    assert!(matches!(failed.error.kind, ErrorKind::InvalidArgument(_)));
+    world.barrier().await?;
+    // The receive was taken back, so that the next one gets the message.
+    let inbox = world.recv::<u8>(peer, 9);
+    world.send(peer, 9, [7_u8]).await?;
+    assert_eq!(inbox.await?.0, [7]);
+    Ok(())
+}
