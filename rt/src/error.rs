@@ -8,7 +8,7 @@ use crate::{buffer::TypeSig, evidence::FailureEvidence};
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Reason why an operation failed.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// The caller: an argument is out of range. The text names the argument, its value and the allowed range.
@@ -108,11 +108,11 @@ pub enum ErrorKind {
     /// The user: a setting is wrong, or the job was started in a wrong way. The text names the variable and the remedy.
     Setup(String),
     /// The machine: an operating system call or the network failed for this reason.
-    Transport(io::Error),
+    Transport(Arc<io::Error>),
 }
 
 /// An error, together with the operation that failed.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Error {
     /// Reason of the failure.
@@ -159,43 +159,6 @@ impl ErrorKind {
         Self::PeerFailed { rank, how }
     }
 
-    /// Returns the same kind, for an operation that fails because an earlier one did.
-    pub(crate) fn again(&self) -> Self {
-        match self {
-            Self::InvalidArgument(sentence) => Self::InvalidArgument(sentence.clone()),
-            &Self::Truncated { sent, room } => Self::Truncated { sent, room },
-            &Self::TypeMismatch { sent, expected } => Self::TypeMismatch { sent, expected },
-            Self::Undecodable(sentence) => Self::Undecodable(sentence.clone()),
-            Self::Mismatch { rank, other, calls } => Self::Mismatch {
-                rank: *rank,
-                other: *other,
-                calls: calls.clone(),
-            },
-            &Self::Aborted { rank } => Self::Aborted { rank },
-            Self::Revoked => Self::Revoked,
-            Self::Epoch(sentence) => Self::Epoch(sentence.clone()),
-            &Self::NeverPosted { window, after, at } => Self::NeverPosted { window, after, at },
-            &Self::NeverCompleted { window, after, at } => {
-                Self::NeverCompleted { window, after, at }
-            }
-            &Self::NoWindow { window } => Self::NoWindow { window },
-            Self::TimedOut => Self::TimedOut,
-            Self::Cancelled => Self::Cancelled,
-            Self::PeerFailed { rank, how } => Self::PeerFailed {
-                rank: *rank,
-                how: how.clone(),
-            },
-            &Self::PeerFinished { rank } => Self::PeerFinished { rank },
-            &Self::WaitsForItself { alone } => Self::WaitsForItself { alone },
-            Self::Closed => Self::Closed,
-            Self::Setup(sentence) => Self::Setup(sentence.clone()),
-            Self::Transport(error) => Self::Transport(match error.raw_os_error() {
-                Some(number) => io::Error::from_raw_os_error(number),
-                None => io::Error::new(error.kind(), error.to_string()),
-            }),
-        }
-    }
-
     /// Returns the error kind for a buffer that [has a fault](crate::buffer::SendBuf::fault).
     #[cold]
     pub(crate) fn unusable_buffer(fault: &str) -> Self {
@@ -220,15 +183,6 @@ impl Error {
     pub(crate) fn called_at(self, at: &'static Location<'static>) -> Self {
         let at = Some(at);
         Self { at, ..self }
-    }
-
-    /// Returns the same error, for an operation that fails because an earlier one did.
-    pub(crate) fn again(&self) -> Self {
-        Self {
-            kind: self.kind.again(),
-            details: self.details.clone(),
-            ..*self
-        }
     }
 
     /// Returns the name of the communicator, if the program [named](crate::Comm::named) it.
@@ -383,7 +337,7 @@ pub(crate) fn remedy(error: &io::Error) -> &'static str {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &self.kind {
-            ErrorKind::Transport(error) => Some(error),
+            ErrorKind::Transport(error) => Some(&**error),
             _ => None,
         }
     }

@@ -518,7 +518,7 @@ fn setup(sentence: String) -> Error {
 }
 
 fn transport(error: io::Error) -> Error {
-    Error::new("init", ErrorKind::Transport(error))
+    Error::new("init", ErrorKind::Transport(error.into()))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -148,7 +148,7 @@ mod tests {
 
     fn full() -> Error {
         let why = io::Error::other("the disk is full");
-        Error::new("recv", ErrorKind::Transport(why))
+        Error::new("recv", ErrorKind::Transport(why.into()))
     }
 
     #[test]

@@ -353,7 +353,7 @@ fn own_memory<T: Wire>(
         Ok(memory) => Ok((memory, agreement)),
         Err(why) => {
             agreement.fail_barrier();
-            Err(comm.error(op, ErrorKind::Transport(why), None, None))
+            Err(comm.error(op, ErrorKind::Transport(why.into()), None, None))
         }
     }
 }

@@ -4,7 +4,7 @@
     reason = "follows the area of the held buffer, which it keeps alive"
 )]
 
-use std::{io, mem::MaybeUninit, ops::Range, panic::Location, task::Waker};
+use std::{io, mem::MaybeUninit, ops::Range, panic::Location, sync::Arc, task::Waker};
 
 use ripstop_fabric::driver::{LocalRange, PayloadView};
 
@@ -204,7 +204,7 @@ impl OpSlot {
         match self.room_for(len) {
             RoomCheck::Enough => Ok(len),
             RoomCheck::Short => Err(self.too_long(bytes)),
-            RoomCheck::NoMemory => Err(ErrorKind::Transport(io::ErrorKind::OutOfMemory.into())),
+            RoomCheck::NoMemory => Err(out_of_memory()),
         }
     }
 
@@ -331,4 +331,9 @@ enum RoomCheck {
     Enough,
     Short,
     NoMemory,
+}
+
+#[cold]
+fn out_of_memory() -> ErrorKind {
+    ErrorKind::Transport(Arc::new(io::ErrorKind::OutOfMemory.into()))
 }

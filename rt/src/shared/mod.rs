@@ -264,7 +264,7 @@ impl RuntimeShared {
             return Err(Error::argument("alloc", sentence).called_at(at));
         }
         self.with(|engine| RegBuf::allocate(engine.driver(), len))
-            .map_err(|error| Error::new("alloc", ErrorKind::Transport(error)).called_at(at))
+            .map_err(|error| Error::new("alloc", ErrorKind::Transport(error.into())).called_at(at))
     }
 
     /// Returns the number of turns that application threads have made.

@@ -235,7 +235,7 @@ impl<T: Wire> Halo<T> {
     fn usable(&self) -> Result<()> {
         self.failed
             .as_ref()
-            .map_or(Ok(()), |error| Err(error.again()))
+            .map_or(Ok(()), |error| Err(error.clone()))
     }
 
     #[track_caller]

@@ -7,7 +7,7 @@
 //! A program that fails is canceled. Peers may still be allowed to put, so the buffers are returned only when they report that
 //! they put no more.
 
-use std::{collections::BTreeSet, io};
+use std::{collections::BTreeSet, io, sync::Arc};
 
 use ripstop_fabric::driver::{CommandFailure, CommandToken, DownCause, Driver};
 
@@ -160,7 +160,7 @@ impl Engine {
             match self.take_slot(index, run) {
                 Ok(true) => {}
                 Ok(false) => return None,
-                Err(error) => return Some(ErrorKind::Transport(error)),
+                Err(error) => return Some(ErrorKind::Transport(error.into())),
             }
         }
         self.do_due(index, run);
@@ -285,7 +285,7 @@ impl Engine {
             }
             // If the peer is not known to be down yet, the driver will report it after this.
             CommandFailure::PeerDown => self.core.first_down(&run.group),
-            CommandFailure::Transport(error) => Some(ErrorKind::Transport(error)),
+            CommandFailure::Transport(error) => Some(ErrorKind::Transport(error.into())),
             _ => None,
         }
     }
@@ -504,18 +504,18 @@ impl EngineCore {
 
 /// Returns the error of a collective whose counters cannot be trusted any more.
 fn overcounted() -> ErrorKind {
-    ErrorKind::Transport(io::Error::other(
+    ErrorKind::Transport(Arc::new(io::Error::other(
         "a counter of a collective is larger than its ranks can make it, because a peer or an adapter has counted \
          wrongly: set RIPSTOP_COLLECTIVES=messages on all ranks, which uses no counters",
-    ))
+    )))
 }
 
 /// Returns the error of a collective whose peers have no place for its puts and do not say why.
 fn homeless() -> ErrorKind {
-    ErrorKind::Transport(io::Error::other(
+    ErrorKind::Transport(Arc::new(io::Error::other(
         "a peer has no memory for the data that a collective puts there, because its memory is closed, or the adapter \
          does not find the name: set RIPSTOP_COLLECTIVES=messages on all ranks, which uses no names",
-    ))
+    )))
 }
 
 /// Most ranks asked that have not allowed a message.

@@ -76,7 +76,7 @@ impl FenceFailure {
             Self::NoMemory => {
                 let why = "no memory for the counters of fences, or too many descriptors are open";
                 let why = io::Error::new(io::ErrorKind::OutOfMemory, why);
-                (me, ErrorKind::Transport(why))
+                (me, ErrorKind::Transport(why.into()))
             }
         }
     }

@@ -279,7 +279,7 @@ impl WindowPart<'_> {
         let kind = match (why, down) {
             (_, Some(down)) => down_kind(target, down),
             (CommandFailure::PeerDown, None) => down_kind(target, DownCause::Failed),
-            (CommandFailure::Transport(error), None) => ErrorKind::Transport(error),
+            (CommandFailure::Transport(error), None) => ErrorKind::Transport(error.into()),
             // The range was inside the memory that the target announced, so the target must have freed its end since.
             _ => ErrorKind::NoWindow {
                 window: self.common.ops.live(op).info.tag.unwrap_or_default(),
