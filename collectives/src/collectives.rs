@@ -63,12 +63,38 @@ pub trait Collectives {
     }
 
     /// Completes when every rank has called it.
+    ///
+    /// Output: `Result<()>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let arriving = world.barrier();
+    /// // Work that no other rank waits for.
+    /// arriving.await?;
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn barrier(&self) -> BarrierOp {
         start::barrier(self, &CallSpec::of(Barrier, "barrier"))
     }
 
     /// Gives every rank `root`'s elements. All buffers have the same length.
+    ///
+    /// Output: `Result<B, OpError<B>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(3).run(|world: Comm| async move {
+    /// let settings = if world.rank() == 0 { [0.5, 2.0] } else { [0.0; 2] };
+    /// let settings = world.bcast(0, settings).await?;
+    /// assert_eq!(settings, [0.5, 2.0]);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn bcast<B: RecvBuf>(&self, root: usize, buf: B) -> InPlaceOp<B> {
         let spec = CallSpec::of(Bcast, "bcast").root(root);
@@ -76,6 +102,19 @@ pub trait Collectives {
     }
 
     /// Brings a block of every rank to `root`, which gets `Some` of them all. All blocks have the same length.
+    ///
+    /// Output: `Result<Option<Vec<T>>, OpError<S>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(3).run(|world: Comm| async move {
+    /// let all = world.gather(1, [world.rank(), 7]).await?;
+    /// let expected = (world.rank() == 1).then(|| vec![0, 7, 1, 7, 2, 7]);
+    /// assert_eq!(all, expected);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn gather<S: SendBuf>(&self, root: usize, send: S) -> OptionalVecOp<S> {
         let spec = CallSpec::of(Gather, "gather")
@@ -85,6 +124,21 @@ pub trait Collectives {
     }
 
     /// Like [`gather`](Self::gather), into a buffer of `root`'s; nothing is received into the other ranks' buffers.
+    ///
+    /// Output: `Result<(S, R), OpError<(S, R)>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(3).run(|world: Comm| async move {
+    /// let room = if world.rank() == 0 { vec![0; 3] } else { Vec::new() };
+    /// let (_own, all) = world.gather_into(0, [world.rank()], room).await?;
+    /// if world.rank() == 0 {
+    ///     assert_eq!(all, [0, 1, 2]);
+    /// }
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn gather_into<S: SendBuf, R: RecvBuf<Elem = S::Elem>>(
         &self,
@@ -99,6 +153,21 @@ pub trait Collectives {
     }
 
     /// Like [`gather`](Self::gather), with blocks of the lengths `counts`, which all ranks know.
+    ///
+    /// Output: `Result<Option<Vec<T>>, OpError<S>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(3).run(|world: Comm| async move {
+    /// let counts = [1, 2, 3]; // Rank 2 has the most.
+    /// let own = vec![world.rank(); counts[world.rank()]];
+    /// if let Some(all) = world.gather_v(0, own, &counts).await? {
+    ///     assert_eq!(all, [0, 1, 1, 2, 2, 2]);
+    /// }
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn gather_v<S: SendBuf>(&self, root: usize, send: S, counts: &[usize]) -> OptionalVecOp<S> {
         let spec = CallSpec::of(Gather, "gather_v").root(root).counts(counts);
@@ -106,6 +175,22 @@ pub trait Collectives {
     }
 
     /// Like [`gather_v`](Self::gather_v), into a buffer of `root`'s; nothing is received into the other ranks' buffers.
+    ///
+    /// Output: `Result<(S, R), OpError<(S, R)>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let counts = [2, 1];
+    /// let own = vec![world.rank(); counts[world.rank()]];
+    /// let (_own, all) = world.gather_v_into(0, own, [9; 3], &counts).await?;
+    /// if world.rank() == 0 {
+    ///     assert_eq!(all, [0, 0, 1]);
+    /// }
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn gather_v_into<S: SendBuf, R: RecvBuf<Elem = S::Elem>>(
         &self,
@@ -121,6 +206,19 @@ pub trait Collectives {
     }
 
     /// Gives every rank its block of `block` of `root`'s elements. `send` of the other ranks is not read and may be empty.
+    ///
+    /// Output: `Result<Vec<T>, OpError<S>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(3).run(|world: Comm| async move {
+    /// let rows = if world.rank() == 0 { vec![1, 2, 3, 4, 5, 6] } else { Vec::new() };
+    /// let row = world.scatter(0, rows, 2).await?;
+    /// assert_eq!(row, [2 * world.rank() + 1, 2 * world.rank() + 2]);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn scatter<S: SendBuf>(&self, root: usize, send: S, block: usize) -> NewVecOp<S> {
         let spec = CallSpec::of(Scatter, "scatter").root(root).len(block);
@@ -128,6 +226,19 @@ pub trait Collectives {
     }
 
     /// Like [`scatter`](Self::scatter), into a buffer.
+    ///
+    /// Output: `Result<(S, R), OpError<(S, R)>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let rows = if world.rank() == 0 { vec![1.0, 2.0] } else { Vec::new() };
+    /// let (_rows, [own]) = world.scatter_into(0, rows, [0.0], 1).await?;
+    /// assert_eq!(own, 1.0 + world.rank() as f64);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn scatter_into<S: SendBuf, R: RecvBuf<Elem = S::Elem>>(
         &self,
@@ -141,6 +252,19 @@ pub trait Collectives {
     }
 
     /// Like [`scatter`](Self::scatter), with blocks of the lengths `counts`, which all ranks know.
+    ///
+    /// Output: `Result<Vec<T>, OpError<S>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(3).run(|world: Comm| async move {
+    /// let rows = if world.rank() == 0 { vec![1, 2, 2, 3, 3, 3] } else { Vec::new() };
+    /// let row = world.scatter_v(0, rows, &[1, 2, 3]).await?;
+    /// assert_eq!(row, vec![world.rank() + 1; world.rank() + 1]);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn scatter_v<S: SendBuf>(&self, root: usize, send: S, counts: &[usize]) -> NewVecOp<S> {
         let spec = CallSpec::of(Scatter, "scatter_v").root(root).counts(counts);
@@ -148,6 +272,20 @@ pub trait Collectives {
     }
 
     /// Like [`scatter_v`](Self::scatter_v), into a buffer.
+    ///
+    /// Output: `Result<(S, R), OpError<(S, R)>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let rows = if world.rank() == 0 { vec![1, 2, 2] } else { Vec::new() };
+    /// let room = vec![0; 1 + world.rank()];
+    /// let (_rows, row) = world.scatter_v_into(0, rows, room, &[1, 2]).await?;
+    /// assert_eq!(row, vec![world.rank() + 1; world.rank() + 1]);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn scatter_v_into<S: SendBuf, R: RecvBuf<Elem = S::Elem>>(
         &self,
@@ -163,6 +301,18 @@ pub trait Collectives {
     }
 
     /// Gives every rank a block of every rank. All blocks have the same length.
+    ///
+    /// Output: `Result<Vec<T>, OpError<S>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(3).run(|world: Comm| async move {
+    /// let all = world.all_gather([10 * world.rank()]).await?;
+    /// assert_eq!(all, [0, 10, 20]);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn all_gather<S: SendBuf>(&self, send: S) -> NewVecOp<S> {
         let spec = CallSpec::of(AllGather, "all_gather").len(send.elems().len());
@@ -170,6 +320,18 @@ pub trait Collectives {
     }
 
     /// Like [`all_gather`](Self::all_gather), into a buffer.
+    ///
+    /// Output: `Result<(S, R), OpError<(S, R)>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let (_own, all) = world.all_gather_into([world.rank()], [0; 2]).await?;
+    /// assert_eq!(all, [0, 1]);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn all_gather_into<S: SendBuf, R: RecvBuf<Elem = S::Elem>>(
         &self,
@@ -181,6 +343,19 @@ pub trait Collectives {
     }
 
     /// Like [`all_gather`](Self::all_gather), with blocks of the lengths `counts`, which all ranks know.
+    ///
+    /// Output: `Result<Vec<T>, OpError<S>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(3).run(|world: Comm| async move {
+    /// let own = vec![world.rank(); world.rank()];
+    /// let all = world.all_gather_v(own, &[0, 1, 2]).await?;
+    /// assert_eq!(all, [1, 2, 2]);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn all_gather_v<S: SendBuf>(&self, send: S, counts: &[usize]) -> NewVecOp<S> {
         let spec = CallSpec::of(AllGather, "all_gather_v").counts(counts);
@@ -188,6 +363,19 @@ pub trait Collectives {
     }
 
     /// Like [`all_gather_v`](Self::all_gather_v), into a buffer.
+    ///
+    /// Output: `Result<(S, R), OpError<(S, R)>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let own = vec![world.rank(); 1 + world.rank()];
+    /// let (_own, all) = world.all_gather_v_into(own, [9; 3], &[1, 2]).await?;
+    /// assert_eq!(all, [0, 1, 1]);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn all_gather_v_into<S: SendBuf, R: RecvBuf<Elem = S::Elem>>(
         &self,
@@ -200,6 +388,19 @@ pub trait Collectives {
     }
 
     /// Sends block `j` of rank `i` to rank `j`, as its block `i`. All blocks have the same length.
+    ///
+    /// Output: `Result<Vec<T>, OpError<S>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(3).run(|world: Comm| async move {
+    /// let me = world.rank();
+    /// let received = world.all_to_all(vec![10 * me, 10 * me + 1, 10 * me + 2]).await?;
+    /// assert_eq!(received, [me, 10 + me, 20 + me]); // a transposed matrix
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn all_to_all<S: SendBuf>(&self, send: S) -> AllToAllOp<S> {
         let spec = CallSpec::of(AllToAll, "all_to_all")
@@ -208,6 +409,19 @@ pub trait Collectives {
     }
 
     /// Like [`all_to_all`](Self::all_to_all), into a buffer.
+    ///
+    /// Output: `Result<(S, R), OpError<(S, R)>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let me = world.rank();
+    /// let (_sent, received) = world.all_to_all_into([10 * me, 10 * me + 1], [0; 2]).await?;
+    /// assert_eq!(received, [me, 10 + me]);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn all_to_all_into<S: SendBuf, R: RecvBuf<Elem = S::Elem>>(
         &self,
@@ -221,6 +435,20 @@ pub trait Collectives {
 
     /// Like [`all_to_all`](Self::all_to_all), with blocks of `send_counts[j]` elements for rank `j`, and `recv_counts[i]` from
     /// rank `i`. Each pair of ranks exchanges a message, even an empty one. With few neighbors, see [`Graph`].
+    ///
+    /// Output: `Result<Vec<T>, OpError<S>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let me = world.rank();
+    /// // Each rank sends 1 element to rank 0 and 2 to rank 1.
+    /// let received = world.all_to_all_v([me; 3], &[1, 2], &[1 + me; 2]).await?;
+    /// assert_eq!(received, [vec![0; 1 + me], vec![1; 1 + me]].concat());
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn all_to_all_v<S: SendBuf>(
         &self,
@@ -233,6 +461,20 @@ pub trait Collectives {
     }
 
     /// Like [`all_to_all_v`](Self::all_to_all_v), into a buffer.
+    ///
+    /// Output: `Result<(S, R), OpError<(S, R)>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let me = world.rank();
+    /// let room = vec![9; 2 + 2 * me];
+    /// let (_sent, received) = world.all_to_all_v_into([me; 3], &[1, 2], room, &[1 + me; 2]).await?;
+    /// assert_eq!(received, [vec![0; 1 + me], vec![1; 1 + me]].concat());
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn all_to_all_v_into<S: SendBuf, R: RecvBuf<Elem = S::Elem>>(
         &self,
@@ -246,6 +488,21 @@ pub trait Collectives {
     }
 
     /// Combines the elements of all ranks, element by element, in place and on every rank. All ranks get the same bits.
+    ///
+    /// Output: `Result<B, OpError<B>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error, Sum};
+    /// # let report = Simulation::new(3).run(|world: Comm| async move {
+    /// let sums = world.all_reduce([world.rank(), 1], Sum).await?;
+    /// assert_eq!(sums, [3, 3]);
+    ///
+    /// let largest = world.all_reduce([world.rank()], |a: usize, b: usize| a.max(b)).await?;
+    /// assert_eq!(largest, [2]);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn all_reduce<B: RecvBuf, O: Reduction<B::Elem>>(
         &self,
@@ -257,6 +514,18 @@ pub trait Collectives {
     }
 
     /// Combines the elements of all ranks, element by element, for `root`, which gets `Some`.
+    ///
+    /// Output: `Result<Option<Vec<T>>, OpError<S>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error, Sum};
+    /// # let report = Simulation::new(3).run(|world: Comm| async move {
+    /// let sums = world.reduce(0, [world.rank(), 1], Sum).await?;
+    /// assert_eq!(sums, (world.rank() == 0).then(|| vec![3, 3]));
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn reduce<S: SendBuf, O: Reduction<S::Elem>>(
         &self,
@@ -272,6 +541,20 @@ pub trait Collectives {
     }
 
     /// Like [`reduce`](Self::reduce), into a buffer of `root`'s; nothing is received into the other ranks' buffers.
+    ///
+    /// Output: `Result<(S, R), OpError<(S, R)>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error, Sum};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let (_own, sums) = world.reduce_into(0, [1.5, 2.0], [0.0; 2], Sum).await?;
+    /// if world.rank() == 0 {
+    ///     assert_eq!(sums, [3.0, 4.0]);
+    /// }
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn reduce_into<S: SendBuf, R: RecvBuf<Elem = S::Elem>, O: Reduction<S::Elem>>(
         &self,
@@ -287,6 +570,19 @@ pub trait Collectives {
     }
 
     /// Combines the elements of all ranks, element by element; rank `i` gets block `i` of the result, `counts[i]` elements.
+    ///
+    /// Output: `Result<Vec<T>, OpError<S>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error, Sum};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let block = world.reduce_scatter([1, 2, 3], &[1, 2], Sum).await?;
+    /// let expected = if world.rank() == 0 { vec![2] } else { vec![4, 6] };
+    /// assert_eq!(block, expected);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn reduce_scatter<S: SendBuf, O: Reduction<S::Elem>>(
         &self,
@@ -299,6 +595,19 @@ pub trait Collectives {
     }
 
     /// Like [`reduce_scatter`](Self::reduce_scatter), into a buffer.
+    ///
+    /// Output: `Result<(S, R), OpError<(S, R)>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error, Sum};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let room = vec![0; 1 + world.rank()];
+    /// let (_own, block) = world.reduce_scatter_into([1, 2, 3], room, &[1, 2], Sum).await?;
+    /// assert_eq!(block[0], if world.rank() == 0 { 2 } else { 4 });
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn reduce_scatter_into<S: SendBuf, R: RecvBuf<Elem = S::Elem>, O: Reduction<S::Elem>>(
         &self,
@@ -312,6 +621,19 @@ pub trait Collectives {
     }
 
     /// Like [`reduce_scatter`](Self::reduce_scatter), with blocks of the same length.
+    ///
+    /// Output: `Result<Vec<T>, OpError<S>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error, Sum};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let block = world.reduce_scatter_block([1, 2, 3, 4], Sum).await?;
+    /// let expected = if world.rank() == 0 { [2, 4] } else { [6, 8] };
+    /// assert_eq!(block, expected);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn reduce_scatter_block<S: SendBuf, O: Reduction<S::Elem>>(
         &self,
@@ -324,6 +646,18 @@ pub trait Collectives {
     }
 
     /// Like [`reduce_scatter_block`](Self::reduce_scatter_block), into a buffer.
+    ///
+    /// Output: `Result<(S, R), OpError<(S, R)>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error, Sum};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let (_own, block) = world.reduce_scatter_block_into([1, 2], [0], Sum).await?;
+    /// assert_eq!(block, [2 + 2 * world.rank()]);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn reduce_scatter_block_into<S: SendBuf, R: RecvBuf<Elem = S::Elem>, O: Reduction<S::Elem>>(
         &self,
@@ -337,6 +671,19 @@ pub trait Collectives {
     }
 
     /// Combines the elements of ranks 0 to this one, element by element and in place.
+    ///
+    /// Output: `Result<B, OpError<B>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error, Sum};
+    /// # let report = Simulation::new(3).run(|world: Comm| async move {
+    /// let sums = world.scan([1, world.rank()], Sum).await?;
+    /// let expected = [[1, 0], [2, 1], [3, 3]];
+    /// assert_eq!(sums, expected[world.rank()]);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn scan<B: RecvBuf, O: Reduction<B::Elem>>(&self, buf: B, op: O) -> ReduceInPlaceOp<B, O> {
         let spec = CallSpec::of(Scan, "scan").len(buf.elems().len());
@@ -344,6 +691,20 @@ pub trait Collectives {
     }
 
     /// Combines the elements of the ranks before this one, element by element. Rank 0, which has none before it, gets `None`.
+    ///
+    /// Output: `Result<Option<Vec<T>>, OpError<S>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error, Sum};
+    /// # let report = Simulation::new(3).run(|world: Comm| async move {
+    /// // Where this rank's part begins in an array that all ranks share.
+    /// let len = 10 + world.rank();
+    /// let begin = world.exscan([len], Sum).await?.map_or(0, |sums| sums[0]);
+    /// assert_eq!(begin, [0, 10, 21][world.rank()]);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn exscan<S: SendBuf, O: Reduction<S::Elem>>(
         &self,
@@ -356,6 +717,20 @@ pub trait Collectives {
     }
 
     /// Like [`exscan`](Self::exscan), into a buffer. The buffer of rank 0 is undefined afterwards.
+    ///
+    /// Output: `Result<(S, R), OpError<(S, R)>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error, Sum};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let (_own, before) = world.exscan_into([5], [0], Sum).await?;
+    /// if world.rank() == 1 {
+    ///     assert_eq!(before, [5]);
+    /// }
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn exscan_into<S: SendBuf, R: RecvBuf<Elem = S::Elem>, O: Reduction<S::Elem>>(
         &self,
@@ -368,6 +743,19 @@ pub trait Collectives {
     }
 
     /// Sends a vector of any length to each rank, and returns the vectors received. The ranks exchange the lengths first.
+    ///
+    /// Output: `Result<Vec<Vec<T>>, OpError<Vec<Vec<T>>>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let me = world.rank();
+    /// let received = world.all_to_all_ragged(vec![vec![me; 1], vec![me; 2]]).await?;
+    /// assert_eq!(received, [vec![0; 1 + me], vec![1; 1 + me]]);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn all_to_all_ragged<T: Wire>(
         &self,
@@ -377,12 +765,38 @@ pub trait Collectives {
     }
 
     /// Gives every rank the vectors of all ranks, of any lengths. The ranks exchange the lengths first.
+    ///
+    /// Output: `Result<Vec<Vec<T>>, OpError<Vec<T>>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(3).run(|world: Comm| async move {
+    /// let all = world.all_gather_ragged(vec!['x' as u32; world.rank()]).await?;
+    /// let lens: Vec<usize> = all.iter().map(Vec::len).collect();
+    /// assert_eq!(lens, [0, 1, 2]);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn all_gather_ragged<T: Wire>(&self, send: Vec<T>) -> RaggedOp<Vec<Vec<T>>, OpError<Vec<T>>> {
         ragged::all_gather(self, send)
     }
 
     /// Gives `root` the vectors of all ranks, of any lengths; only `root` gets `Some`. The ranks exchange the lengths first.
+    ///
+    /// Output: `Result<Option<Vec<Vec<T>>>, OpError<Vec<T>>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(3).run(|world: Comm| async move {
+    /// if let Some(all) = world.gather_ragged(0, vec![0.5; world.rank()]).await? {
+    ///     assert_eq!(all, [vec![], vec![0.5], vec![0.5; 2]]);
+    /// }
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn gather_ragged<T: Wire>(
         &self,
@@ -394,6 +808,19 @@ pub trait Collectives {
 
     /// Gives every rank its vector of `root`'s, of any length. The ranks learn the lengths first. `root` passes one vector for
     /// each rank; `send` of the other ranks is not read and may be empty.
+    ///
+    /// Output: `Result<Vec<T>, OpError<Vec<Vec<T>>>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let parts = if world.rank() == 0 { vec![vec![1], vec![2, 3]] } else { Vec::new() };
+    /// let own = world.scatter_ragged(0, parts).await?;
+    /// assert_eq!(own.len(), 1 + world.rank());
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn scatter_ragged<T: Wire>(
         &self,
@@ -404,6 +831,21 @@ pub trait Collectives {
     }
 
     /// Returns the same ranks as a [`Graph`], in which this rank receives from `sources` and sends to `destinations`.
+    ///
+    /// Output: `Result<Graph>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(3).run(|world: Comm| async move {
+    /// // A ring: each rank receives from the rank below and sends to the rank above.
+    /// let (below, above) = ((world.rank() + 2) % 3, (world.rank() + 1) % 3);
+    /// let ring = world.graph(&[below], &[above]).await?;
+    /// let received = ripstop_collectives::Neighborhood::neighbor_all_gather(&ring, [world.rank()]);
+    /// assert_eq!(received.await?, [below]);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     ///
     /// # Errors
     /// Returns the errors of [`Graph::new`].
@@ -418,6 +860,20 @@ pub trait Collectives {
 
     /// Plans a barrier once. Making the plan is a collective of its own.
     ///
+    /// Output: `Result<BarrierPlan>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let mut plan = world.barrier_plan().await?;
+    /// for _step in 0..10 {
+    ///     plan.run().await?;
+    /// }
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
+    ///
     /// # Errors
     /// Returns the errors of the other collectives; the same is true for the plans below.
     #[track_caller]
@@ -426,6 +882,23 @@ pub trait Collectives {
     }
 
     /// Plans a [`bcast`](Self::bcast) of `len` elements once.
+    ///
+    /// Output: `Result<InPlacePlan<T>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let mut plan = world.bcast_plan::<f64>(0, 1).await?;
+    /// for step in 1..=3 {
+    ///     if world.rank() == 0 {
+    ///         plan.data_mut()[0] = f64::from(step);
+    ///     }
+    ///     assert_eq!(plan.run().await?, [f64::from(step)]);
+    /// }
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn bcast_plan<T: Wire>(
         &self,
@@ -436,6 +909,20 @@ pub trait Collectives {
     }
 
     /// Plans a [`gather`](Self::gather) of blocks of `block` elements once. All ranks but `root` receive nothing.
+    ///
+    /// Output: `Result<ExchangePlan<T>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let mut plan = world.gather_plan::<usize>(0, 1).await?;
+    /// plan.send_mut()[0] = world.rank();
+    /// let all = plan.run().await?;
+    /// assert_eq!(all, if world.rank() == 0 { &[0, 1][..] } else { &[] });
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn gather_plan<T: Wire>(
         &self,
@@ -458,6 +945,21 @@ pub trait Collectives {
     }
 
     /// Plans a [`scatter`](Self::scatter) of blocks of `block` elements once. All ranks but `root` send nothing.
+    ///
+    /// Output: `Result<ExchangePlan<T>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let mut plan = world.scatter_plan::<i32>(0, 1).await?;
+    /// if world.rank() == 0 {
+    ///     plan.send_mut().copy_from_slice(&[3, 4]);
+    /// }
+    /// assert_eq!(plan.run().await?, [3 + world.rank() as i32]);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn scatter_plan<T: Wire>(
         &self,
@@ -480,6 +982,19 @@ pub trait Collectives {
     }
 
     /// Plans an [`all_gather`](Self::all_gather) of blocks of `block` elements once.
+    ///
+    /// Output: `Result<ExchangePlan<T>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let mut plan = world.all_gather_plan::<usize>(1).await?;
+    /// plan.send_mut()[0] = world.rank();
+    /// assert_eq!(plan.run().await?, [0, 1]);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn all_gather_plan<T: Wire>(
         &self,
@@ -500,10 +1015,20 @@ pub trait Collectives {
 
     /// Plans an [`all_to_all`](Self::all_to_all) with blocks of `block` elements once.
     ///
-    /// ```ignore
-    /// let mut plan = world.all_to_all_plan::<f64>(block).await?;
-    /// plan.send_mut().copy_from_slice(&field);
-    /// let transposed = plan.run().await?;
+    /// Output: `Result<ExchangePlan<T>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let mut plan = world.all_to_all_plan::<usize>(1).await?;
+    /// for step in [0, 10, 20] {
+    ///     let me = step + world.rank();
+    ///     plan.send_mut().copy_from_slice(&[me, me]);
+    ///     assert_eq!(plan.run().await?, [step, step + 1]);
+    /// }
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
     /// ```
     #[track_caller]
     fn all_to_all_plan<T: Wire>(
@@ -525,6 +1050,21 @@ pub trait Collectives {
     }
 
     /// Plans an [`all_reduce`](Self::all_reduce) of `len` elements once.
+    ///
+    /// Output: `Result<InPlacePlan<T>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error, Sum};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let mut residual = world.all_reduce_plan::<f64, _>(1, Sum).await?;
+    /// for step in 1..=3 {
+    ///     residual.data_mut()[0] = f64::from(step);
+    ///     assert_eq!(residual.run().await?, [2.0 * f64::from(step)]);
+    /// }
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn all_reduce_plan<T: Wire, O: Reduction<T> + Clone>(
         &self,
@@ -536,6 +1076,20 @@ pub trait Collectives {
     }
 
     /// Plans a [`reduce`](Self::reduce) of `len` elements once. All ranks but `root` receive nothing.
+    ///
+    /// Output: `Result<ExchangePlan<T>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error, Sum};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let mut plan = world.reduce_plan::<u64, _>(0, 1, Sum).await?;
+    /// plan.send_mut()[0] = 4;
+    /// let sum = plan.run().await?;
+    /// assert_eq!(sum, if world.rank() == 0 { &[8][..] } else { &[] });
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn reduce_plan<T: Wire, O: Reduction<T> + Clone>(
         &self,

@@ -55,6 +55,26 @@ impl<'w, T: Wire> Start<'w, T> {
 
     /// Gives up after this time with [`NeverPosted`](ripstop_rt::ErrorKind::NeverPosted). The error names the window, the first
     /// target that had not posted, and the line of the call.
+    ///
+    /// ```
+    /// # use ripstop_rma::Window;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error, ErrorKind};
+    /// # use std::time::Duration;
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let mut window = Window::<u8>::allocate(&world, 1).await?;
+    /// if world.rank() == 0 {
+    ///     let late = window.start(&[1]).timeout(Duration::from_millis(10)).await;
+    ///     let error = late.expect_err("rank 1 posts only after the message below");
+    ///     assert!(matches!(error.kind, ErrorKind::NeverPosted { .. }));
+    ///     world.send(1, 7, [0_u8]).await?;
+    ///     window.start(&[1]).await?.complete().await?;
+    /// } else {
+    ///     world.recv::<u8>(0, 7).await?;
+    ///     window.post(&[0])?.wait().await?;
+    /// }
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     pub fn timeout(mut self, after: Duration) -> Self {
         if let StartState::Waiting(window_end, _) = &self.state {
             self.limit = Some(TimeLimit::new(window_end.comm(), after));

@@ -38,6 +38,24 @@ impl<'w, T: Wire> Fence<'w, T> {
 
     /// Ends this epoch and begins the next one. All earlier puts are complete on all ranks. Collective.
     ///
+    /// Output: `Result<Fence<T>>`.
+    ///
+    /// ```
+    /// # use ripstop_rma::Window;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let mut window = Window::<usize>::allocate(&world, 2).await?;
+    /// let other = 1 - world.rank();
+    /// let mut epoch = window.fence().await?;
+    /// for step in 0..2 {
+    ///     epoch.put(other, step, [10 * step + world.rank()]).await?;
+    ///     epoch = epoch.fence().await?;
+    /// }
+    /// assert_eq!(epoch.end().await?, [other, 10 + other]);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
+    ///
     /// # Errors
     /// A member failed, or finished without calling this.
     #[track_caller]

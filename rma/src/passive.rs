@@ -121,6 +121,23 @@ impl<T: Wire> PassiveWindow<T> {
     /// Returns a shared lock of every rank, without asking any of them. The first operation on a rank's memory asks for that
     /// rank's lock and runs once the lock is granted; a [`flush`](Locked::flush) waits for that.
     ///
+    /// Output: `Result<Locked<T>>`.
+    ///
+    /// ```
+    /// # use ripstop_rma::Window;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(3).run(|world: Comm| async move {
+    /// let window = Window::<u64>::allocate(&world, 3).await?.into_passive().await?;
+    /// let locks = window.lock_all().await?;
+    /// for rank in 0..3 {
+    ///     locks.put(rank, world.rank(), [1]).await?;
+    /// }
+    /// locks.unlock().await; // All puts are complete at their targets.
+    /// window.free().await?;
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
+    ///
     /// # Errors
     /// This rank already has a lock. Operations fail later, with the errors of [`lock_shared`](Self::lock_shared).
     #[track_caller]
@@ -133,6 +150,19 @@ impl<T: Wire> PassiveWindow<T> {
     }
 
     /// Waits until no other rank holds a lock of this rank's memory, and returns the memory as a slice while the lock is held.
+    ///
+    /// Output: `Result<SelfLock<T>>`.
+    ///
+    /// ```
+    /// # use ripstop_rma::Window;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let mut window = Window::<i32>::allocate(&world, 2).await?.into_passive().await?;
+    /// let mut lock = window.lock_self().await?;
+    /// lock.mem()[0] = 5; // No other rank reads or writes here now.
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     ///
     /// # Errors
     /// Returns the errors of [`lock_shared`](Self::lock_shared).
@@ -149,6 +179,26 @@ impl<T: Wire> PassiveWindow<T> {
     }
 
     /// Returns this rank's elements, while other ranks may write them.
+    ///
+    /// ```
+    /// # use ripstop_rma::Window;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # use std::time::Duration;
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let window = Window::<u64>::allocate(&world, 1).await?.into_passive().await?;
+    /// if world.rank() == 1 {
+    ///     let lock = window.lock_shared(0).await?;
+    ///     lock.accumulate(0, 0, [1], ripstop_rma::Replace).await?;
+    ///     lock.unlock().await;
+    /// } else {
+    ///     while window.shared().get(0) == 0 {
+    ///         world.sleep(Duration::from_micros(1)).await; // or something useful
+    ///     }
+    /// }
+    /// window.free().await?;
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[must_use]
     pub fn shared(&self) -> SharedView<'_, T> {
         SharedView {
@@ -206,6 +256,31 @@ impl<'w, T: Wire> Locked<'w, T> {
 
     /// Waits until all operations started on this rank are complete there. If the memory is mapped, there is nothing to wait
     /// for and no message.
+    ///
+    /// Output: `Result<()>`.
+    ///
+    /// ```
+    /// # use ripstop_rma::Window;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # use std::time::Duration;
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let window = Window::<u64>::allocate(&world, 2).await?.into_passive().await?;
+    /// if world.rank() == 0 {
+    ///     let locks = window.lock_all().await?;
+    ///     locks.put(1, 0, [42]).await?;
+    ///     locks.flush(1).await?; // The data is at its target before the flag is.
+    ///     locks.accumulate(1, 1, [1], ripstop_rma::Replace).await?;
+    ///     locks.unlock().await;
+    /// } else {
+    ///     while window.shared().get(1) == 0 {
+    ///         world.sleep(Duration::from_micros(1)).await;
+    ///     }
+    ///     assert_eq!(window.shared().get(0), 42);
+    /// }
+    /// window.free().await?;
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     ///
     /// # Errors
     /// A rank that is not locked, or that failed; puts to it are lost.

@@ -30,6 +30,21 @@ impl<T: Wire> Window<T> {
     /// Makes a window with `len` zeroed elements on this rank, in memory that peers of the node map. Each rank chooses its own
     /// length.
     ///
+    /// Output: `Result<Window<T>>`.
+    ///
+    /// ```
+    /// # use ripstop_rma::Window;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let mut window = Window::<f64>::allocate(&world, 100).await?;
+    /// let epoch = window.fence().await?;
+    /// epoch.put(1 - world.rank(), 99, [0.5]).await?;
+    /// let field = epoch.end().await?;
+    /// assert_eq!(field[99], 0.5);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
+    ///
     /// # Errors
     /// There is no memory, or a member failed.
     #[track_caller]
@@ -45,6 +60,22 @@ impl<T: Wire> Window<T> {
     /// Makes a window with this rank's elements in a buffer of the caller: one of [`Comm::alloc`], or a part of it. Ranks may
     /// pass different lengths, and empty buffers.
     ///
+    /// Output: `Result<Window<T>>`.
+    ///
+    /// ```
+    /// # use ripstop_rma::Window;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(1).run(|world: Comm| async move {
+    /// let mut field = world.alloc::<u32>(8)?;
+    /// field[3] = 5;
+    /// let window = Window::over(&world, field).await?;
+    /// assert_eq!(window.local()[3], 5);
+    /// let field = window.into_buffer().await?;
+    /// assert_eq!(field[3], 5);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
+    ///
     /// # Errors
     /// A member failed.
     #[track_caller]
@@ -59,6 +90,18 @@ impl<T: Wire> Window<T> {
 
     /// Like [`allocate`](Self::allocate), with the elements of a vector. They are copied to memory that peers map: this is one
     /// copy, while a put into unmapped memory is a system call or a message each time.
+    ///
+    /// Output: `Result<Window<T>>`.
+    ///
+    /// ```
+    /// # use ripstop_rma::Window;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let window = Window::from_vec(&world, vec![world.rank(); 4]).await?;
+    /// assert_eq!(window.into_vec().await?, [world.rank(); 4]);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     ///
     /// # Errors
     /// Returns the errors of [`allocate`](Self::allocate). The elements are lost then.
@@ -151,6 +194,18 @@ impl<T: Wire> Window<T> {
 
     /// Frees the window when all members have called this.
     ///
+    /// Output: `Result<()>`.
+    ///
+    /// ```
+    /// # use ripstop_rma::Window;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let window = Window::<u8>::allocate(&world, 1).await?;
+    /// window.free().await?; // Every rank has finished with the window.
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
+    ///
     /// # Errors
     /// An epoch is open here, or at another member (`Aborted`); a member that failed.
     #[track_caller]
@@ -196,6 +251,17 @@ impl<T: Wire> Window<T> {
 
     /// Returns this rank's elements, to write. Peers cannot write meanwhile: they would need a `post`, which the borrow rules
     /// out.
+    ///
+    /// ```
+    /// # use ripstop_rma::Window;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(1).run(|world: Comm| async move {
+    /// let mut window = Window::<i64>::allocate(&world, 2).await?;
+    /// window.local_mut()[1] = -3;
+    /// assert_eq!(window.local(), [0, -3]);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     ///
     /// # Panics
     /// Panics like [`local`](Self::local).
@@ -269,6 +335,21 @@ impl<T: Wire> Window<T> {
     /// Lets these ranks access this rank's memory, once each. Does not wait: an origin may have called [`start`](Self::start)
     /// before, or call it later. O(origins).
     ///
+    /// ```
+    /// # use ripstop_rma::Window;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let other = 1 - world.rank();
+    /// let mut window = Window::<usize>::allocate(&world, 1).await?;
+    /// let exposure = window.post(&[other])?; // The other rank may write here,
+    /// let access = exposure.start(&[other]).await?; // and this rank there.
+    /// access.put(other, 0, [world.rank()]).await?;
+    /// access.complete().await?;
+    /// assert_eq!(exposure.wait().await?, [other]);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
+    ///
     /// # Errors
     /// A rank that is out of range or named twice, or an exposure that was leaked and is still open.
     #[track_caller]
@@ -281,6 +362,24 @@ impl<T: Wire> Window<T> {
 
     /// Returns the exposure that is still open although its value was leaked or dropped, for example in a `wait` that lost a
     /// race against a timer.
+    ///
+    /// ```
+    /// # use ripstop_rma::Window;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let mut window = Window::<u8>::allocate(&world, 1).await?;
+    /// if world.rank() == 0 {
+    ///     drop(window.post(&[1])?); // The epoch is still open.
+    ///     let exposure = window.resume().expect("the exposure that was dropped");
+    ///     assert_eq!(exposure.wait().await?, [9]);
+    /// } else {
+    ///     let access = window.start(&[0]).await?;
+    ///     access.put(0, 0, [9]).await?;
+    ///     access.complete().await?;
+    /// }
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     pub fn resume(&mut self) -> Option<Exposure<'_, T>> {
         self.window_end
             .is_exposed()
@@ -290,6 +389,25 @@ impl<T: Wire> Window<T> {
     /// Waits until these ranks have posted to this one, and begins to access their memory.
     ///
     /// While this rank's own memory is exposed as well, call [`Exposure::start`].
+    ///
+    /// Output: `Result<Access<T>>`.
+    ///
+    /// ```
+    /// # use ripstop_rma::Window;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let mut window = Window::<f64>::allocate(&world, 3).await?;
+    /// if world.rank() == 0 {
+    ///     let access = window.start(&[1]).await?;
+    ///     access.put(1, 1, [2.5]).await?;
+    ///     access.complete().await?;
+    /// } else {
+    ///     let field = window.post(&[0])?.wait().await?;
+    ///     assert_eq!(field, [0.0, 2.5, 0.0]);
+    /// }
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     ///
     /// # Errors
     /// The future fails for a rank that is out of range or named twice, and for a target that this rank accesses already, that
@@ -305,6 +423,22 @@ impl<T: Wire> Window<T> {
     /// This rank enters the fence when this is called, once its own operations are complete. With three or more ranks, it sends
     /// the later rounds of the fence only while this future is polled.
     ///
+    /// Output: `Result<Fence<T>>`.
+    ///
+    /// ```
+    /// # use ripstop_rma::Window;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(3).run(|world: Comm| async move {
+    /// let above = (world.rank() + 1) % 3;
+    /// let mut window = Window::<usize>::allocate(&world, 1).await?;
+    /// let epoch = window.fence().await?;
+    /// epoch.put(above, 0, [world.rank()]).await?;
+    /// let received = epoch.end().await?;
+    /// assert_eq!(received, [(above + 1) % 3]);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
+    ///
     /// # Errors
     /// An exposure is open, or a member failed or has dropped its window (`Aborted`).
     #[track_caller]
@@ -317,6 +451,22 @@ impl<T: Wire> Window<T> {
 impl<T: Wire> Window<T> {
     /// Lets ranks that lock this rank's memory access it at any time from now on. There is no slice of it any more, only
     /// [`shared`](PassiveWindow::shared) and [`lock_self`](PassiveWindow::lock_self). Collective.
+    ///
+    /// Output: `Result<PassiveWindow<T>>`.
+    ///
+    /// ```
+    /// # use ripstop_rma::Window;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let window = Window::<u64>::allocate(&world, 1).await?.into_passive().await?;
+    /// let lock = window.lock_exclusive(0).await?;
+    /// let [count] = lock.get(0, 0, [0]).await?;
+    /// lock.put(0, 0, [count + 1]).await?;
+    /// lock.unlock().await;
+    /// window.free().await?; // waits until no rank uses it any more
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     ///
     /// # Errors
     /// An epoch is open here, or at another member (`Aborted`); or a member failed.

@@ -25,6 +25,17 @@ impl Comm {
     /// Ranks keep their numbers. [`Cart::dims_for`] finds balanced dimensions. Like [`split`](Self::split), the call
     /// starts immediately and proceeds in the background.
     ///
+    /// Output: `Result<Cart>`.
+    ///
+    /// ```
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(6).run(|world: Comm| async move {
+    /// let grid = world.cart(&[2, 3], &[false, true]).await?;
+    /// assert_eq!(grid.coords(), [grid.rank() / 3, grid.rank() % 3]);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
+    ///
     /// # Errors
     /// `dims` and `periodic` differ in length, or the product of `dims` is not the size of the communicator
     /// (`InvalidArgument`); ranks pass different grids, or call another collective (`Mismatch`); a member failed or
@@ -105,6 +116,13 @@ impl Cart {
 
     /// Splits `size` ranks over `n` dimensions as evenly as possible, the larger ones first. The largest dimension is
     /// as small as possible, then the second largest, and so on.
+    ///
+    /// ```
+    /// # use ripstop_rt::Cart;
+    /// assert_eq!(Cart::dims_for(12, 2), [4, 3]);
+    /// assert_eq!(Cart::dims_for(64, 3), [4, 4, 4]);
+    /// assert_eq!(Cart::dims_for(7, 2), [7, 1]);
+    /// ```
     #[must_use]
     pub fn dims_for(size: usize, n: usize) -> Vec<usize> {
         let divisors = divisors(size);
@@ -181,6 +199,17 @@ impl Cart {
 
     /// Returns the rank at `coords`, or `None` outside a dimension that does not wrap around.
     ///
+    /// ```
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(4).run(|world: Comm| async move {
+    /// let grid = world.cart(&[2, 2], &[false, true]).await?;
+    /// assert_eq!(grid.rank_at(&[1, 0]), Some(2));
+    /// assert_eq!(grid.rank_at(&[0, -1]), Some(1)); // this dimension wraps around
+    /// assert_eq!(grid.rank_at(&[-1, 0]), None); // this one does not
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
+    ///
     /// # Panics
     /// Panics if the number of coordinates is not the number of dimensions.
     #[must_use]
@@ -204,6 +233,20 @@ impl Cart {
 
     /// Returns the ranks to receive from and to send to, to move data by `by` along `dim`: the neighbors on the far and
     /// the near side. `None` beyond an edge.
+    ///
+    /// ```
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(3).run(|world: Comm| async move {
+    /// let line = world.cart(&[3], &[false]).await?;
+    /// let (below, above) = line.shift(0, 1);
+    /// // The ends of the line have no neighbor there, and send to and receive from `None`.
+    /// let inbox = line.recv::<usize>(below, 7);
+    /// line.send(above, 7, [line.rank()]).await?;
+    /// let received = inbox.await?.0;
+    /// assert_eq!(received, if line.rank() == 0 { vec![] } else { vec![line.rank() - 1] });
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     ///
     /// # Panics
     /// Panics if there is no such dimension.

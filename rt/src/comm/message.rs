@@ -48,6 +48,21 @@ impl Comm {
 
     /// Like [`send`](Self::send), but the future completes only when the message has been received.
     ///
+    /// Output: `Result<B, OpError<B>>`.
+    ///
+    /// ```
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// if world.rank() == 0 {
+    ///     // Rank 1 has taken the order when this completes.
+    ///     world.send_synchronous(1, 7, vec![1, 2]).await?;
+    /// } else {
+    ///     assert_eq!(world.recv::<i32>(0, 7).await?.0, [1, 2]);
+    /// }
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
+    ///
     /// # Errors
     /// Same as [`send`](Self::send).
     #[track_caller]
@@ -193,6 +208,19 @@ impl Comm {
     /// Like [`send_copy`](Self::send_copy), but never waits. Returns `false` if the message cannot leave immediately,
     /// because there is no room now or because it is longer than the eager limit.
     ///
+    /// ```
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// if world.rank() == 0 {
+    ///     let left = world.try_send_copy(1, 7, &[0.5, 1.5])?;
+    ///     assert!(left); // if not, the program keeps the values and tries again later
+    /// } else {
+    ///     assert_eq!(world.recv::<f64>(0, 7).await?.0, [0.5, 1.5]);
+    /// }
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
+    ///
     /// # Errors
     /// Same as [`send`](Self::send).
     #[track_caller]
@@ -214,12 +242,47 @@ impl Comm {
 
     /// Returns a stream of all matching messages, which never ends by itself. The stream posts the next receive when
     /// the last message has been taken.
+    ///
+    /// ```
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error, Source};
+    /// # let report = Simulation::new(3).run(|world: Comm| async move {
+    /// if world.rank() == 0 {
+    ///     let mut results = world.messages::<u64>(Source::Any, 7);
+    ///     let mut sum = 0;
+    ///     for _ in 1..world.size() {
+    ///         let (values, _status) = results.recv().await?;
+    ///         sum += values[0];
+    ///     }
+    ///     assert_eq!(sum, 30);
+    /// } else {
+    ///     world.send(0, 7, [10 * world.rank() as u64]).await?;
+    /// }
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     pub fn messages<T: Wire>(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> Messages<T> {
         Messages::new(self, from.into(), tag.into())
     }
 
     /// Waits for a message and takes it out of the queue without receiving it. No other receive can match it meanwhile.
+    ///
+    /// Output: `Result<Matched>`.
+    ///
+    /// ```
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// if world.rank() == 0 {
+    ///     world.send(1, 7, vec![1.0; 5]).await?;
+    /// } else {
+    ///     let message = world.probe(0, 7).await?;
+    ///     let room = vec![0.0; message.bytes() / size_of::<f64>()];
+    ///     let (values, status) = message.recv_into(room).await?;
+    ///     assert_eq!((values, status.len), (vec![1.0; 5], 5));
+    /// }
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     ///
     /// # Errors
     /// Same as [`recv`](Self::recv).
@@ -234,6 +297,26 @@ impl Comm {
     }
 
     /// Like [`probe`](Self::probe), but takes only a message that has already arrived.
+    ///
+    /// ```
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error, Source};
+    /// # use std::time::Duration;
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// if world.rank() == 0 {
+    ///     world.send(1, 7, [4_u8]).await?;
+    /// } else {
+    ///     let message = loop {
+    ///         match world.try_probe(Source::Any, 7)? {
+    ///             Some(message) => break message,
+    ///             None => world.sleep(Duration::from_micros(1)).await, // or something useful
+    ///         }
+    ///     };
+    ///     assert_eq!(message.source(), 0);
+    ///     assert_eq!(message.recv::<u8>().await?.0, [4]);
+    /// }
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     ///
     /// # Errors
     /// Fails like [`probe`](Self::probe) if the named rank can send no more messages.

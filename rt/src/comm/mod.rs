@@ -243,6 +243,15 @@ impl Comm {
     }
 
     /// Returns this process's rank in the communicator, in `0..size()`.
+    ///
+    /// ```
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(3).run(|world: Comm| async move {
+    /// let above = (world.rank() + 1) % world.size();
+    /// println!("rank {} of {} sends to rank {above}", world.rank(), world.size());
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[must_use]
     pub fn rank(&self) -> usize {
         self.inner.rank as usize
@@ -343,6 +352,21 @@ impl Comm {
 
     /// Allocates a zeroed buffer in registered memory of this communicator's runtime; see [`RuntimeHandle::alloc`].
     ///
+    /// ```
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let mut field = world.alloc::<f64>(1000)?;
+    /// field[0] = 0.5;
+    /// if world.rank() == 0 {
+    ///     let _field = world.send(1, 7, field).await?; // no copy is made on the way
+    /// } else {
+    ///     let (field, _status) = world.recv_into(0, 7, field).await?;
+    ///     assert_eq!(field[0], 0.5);
+    /// }
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
+    ///
     /// # Errors
     /// Fails if `len` is 0 or if there is not enough memory.
     #[track_caller]
@@ -351,6 +375,22 @@ impl Comm {
     }
 
     /// Starts a task on this communicator's runtime; see [`RuntimeHandle::spawn`].
+    ///
+    /// ```
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(1).run(|world: Comm| async move {
+    /// let answers = world.clone();
+    /// let answering = world.spawn(async move {
+    ///     let (question, _status) = answers.recv::<u32>(0, 1).await?;
+    ///     let sent = answers.send(0, 2, [question[0] + 1]).await;
+    ///     sent.map(drop).map_err(Error::from)
+    /// });
+    /// world.send(0, 1, [41_u32]).await?;
+    /// assert_eq!(world.recv::<u32>(0, 2).await?.0, [42]);
+    /// answering.await?;
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where
         F: Future<Output: Send + 'static> + Send + 'static,
@@ -359,6 +399,15 @@ impl Comm {
     }
 
     /// Returns a future that completes after `duration`.
+    ///
+    /// ```
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # use std::time::Duration;
+    /// # let report = Simulation::new(1).run(|world: Comm| async move {
+    /// world.sleep(Duration::from_millis(5)).await; // other tasks and messages go on
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     pub fn sleep(&self, duration: Duration) -> impl Future<Output = ()> + Send + use<> {
         executor::sleep(self.shared(), duration)
     }

@@ -75,6 +75,19 @@ impl Comm {
     /// wait. Other ranks are notified when they, or their agents, next make progress. They are notified even if this
     /// rank fails after the first rank has been notified. A rank that has dropped all its handles does not forward the
     /// notification. Each rank sends O(log `size()`) messages.
+    ///
+    /// ```
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error, ErrorKind};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let inbox = world.recv::<u8>(1 - world.rank(), 7); // No rank ever sends this.
+    /// if world.rank() == 0 {
+    ///     world.revoke();
+    /// }
+    /// let error = inbox.await.expect_err("the communicator is revoked").error;
+    /// assert!(matches!(error.kind, ErrorKind::Revoked));
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     pub fn revoke(&self) {
         let ctx = self.id();
         self.shared().with(|engine| engine.revoke(ctx));
@@ -89,6 +102,17 @@ impl Comm {
     /// All ranks must call `agree` and [`shrink`](Self::shrink) in the same order, which is independent of the order of
     /// other collectives. The agreement goes on if its future is dropped. It takes 4 (`size()` − 1) messages, four of
     /// them in sequence; each failure costs at most the same again.
+    ///
+    /// Output: `Result<bool>`.
+    ///
+    /// ```
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(3).run(|world: Comm| async move {
+    /// let converged = world.rank() != 1;
+    /// assert!(!world.agree(converged).await?);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     ///
     /// # Errors
     /// `Closed`. The failure of a rank is not an error.
@@ -109,6 +133,24 @@ impl Comm {
     /// The call goes on if its future is dropped. The others then get their communicator, in which this rank counts as
     /// having dropped it. An [`agree`](Self::agree) or `shrink` called on this communicator meanwhile begins after it.
     /// It takes two agreements, and two more each time that other tasks make communicators at the same time.
+    ///
+    /// Output: `Result<Comm>`.
+    ///
+    /// ```
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let job = Simulation::new(3).faults("kill=1@1us");
+    /// # let report = job.run(|world: Comm| async move {
+    /// // Rank 1 dies, and rank 0 learns of it.
+    /// let lost = world.recv::<u8>(1, 7);
+    /// # if world.rank() == 1 { std::future::pending::<()>().await; }
+    /// if world.rank() == 0 && lost.await.is_err() {
+    ///     world.revoke(); // The other ranks wait for messages that will not come.
+    /// }
+    /// let rest = world.shrink().await?;
+    /// assert_eq!((rest.size(), rest.rank()), (2, world.rank() / 2));
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().flatten().for_each(|result| result.unwrap());
+    /// ```
     ///
     /// # Errors
     /// `Closed`; `PeerFailed` with this rank's own number, if the network was cut and the others go on without this

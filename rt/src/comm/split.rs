@@ -169,6 +169,21 @@ impl Comm {
     /// Makes a communicator of the same ranks in the same order, with separate messages. Collective. Like
     /// [`split`](Self::split), the call starts immediately and proceeds in the background.
     ///
+    /// Output: `Result<Comm>`.
+    ///
+    /// ```
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// // A library has messages of its own, whatever tags its caller uses.
+    /// let library = world.dup().await?.named("solver");
+    /// let other = 1 - library.rank();
+    /// let inbox = library.recv::<usize>(other, 0);
+    /// library.send(other, 0, [library.rank()]).await?;
+    /// assert_eq!(inbox.await?.0, [other]);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
+    ///
     /// # Errors
     /// Same as [`split`](Self::split).
     #[track_caller]
@@ -202,6 +217,17 @@ impl Comm {
     }
 
     /// Makes a communicator of the ranks that share this rank's node. Collective.
+    ///
+    /// Output: `Result<Comm>`.
+    ///
+    /// ```
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(4).run(|world: Comm| async move {
+    /// let node = world.split_node().await?;
+    /// println!("rank {} is rank {} of {} on its node", world.rank(), node.rank(), node.size());
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     ///
     /// # Errors
     /// Same as [`split`](Self::split).
