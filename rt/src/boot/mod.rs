@@ -127,6 +127,9 @@ impl Node {
 pub trait Exchange: Send + Debug {
     /// Stores `value` under `key` for all ranks, from the next fence on. A later put of the same key replaces it.
     ///
+    /// Ranks put different keys, for example keys that contain the number of the rank. PMI-1 has one table for all ranks, so
+    /// of two values under one key only one is left there.
+    ///
     /// A key has 1 to 48 characters, and a value at most 1 MiB. Both consist of printable ASCII without spaces, and
     /// keys have no `=`. Long values are split for servers that accept only short ones.
     ///
@@ -140,7 +143,8 @@ pub trait Exchange: Send + Debug {
     /// A rank has left the job, or the launcher fails.
     fn fence(&mut self) -> Result<(), BootError>;
 
-    /// Returns the value that rank `from` had put under `key` before the last fence, if any.
+    /// Returns the value that rank `from` had put under `key` before the last fence, if any. PMIx asks that rank's server;
+    /// other launchers have the value at hand and do not look at `from`.
     ///
     /// # Errors
     /// The key is outside the limits of [`put`](Self::put), the value was not written by this crate, or the launcher
