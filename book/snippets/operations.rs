@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ripstop::{Comm, ErrorKind, Result, Runtime};
+use ripstop::{Collectives, Comm, ErrorKind, Result, Runtime, Sum};
 
 #[ripstop::test(ranks = 2)]
 async fn the_buffer_comes_home_with_an_error(world: Comm) -> Result<()> {
@@ -40,6 +40,22 @@ async fn a_time_limit_loses_no_message(world: Comm) -> Result<()> {
     };
     // ANCHOR_END: timeout
     assert_eq!(text, b"at last");
+    Ok(())
+}
+
+#[ripstop::test(ranks = 2)]
+async fn a_late_collective_is_reported_and_awaited_again(world: Comm) -> Result<()> {
+    let residual = [0.5];
+    // ANCHOR: late
+    let mut sum = world.all_reduce(residual, Sum);
+    let total = loop {
+        match world.timeout(Duration::from_secs(10), &mut sum).await {
+            Ok(total) => break total?,
+            Err(late) => eprintln!("rank {} still waits: {late}", world.rank()),
+        }
+    };
+    // ANCHOR_END: late
+    assert_eq!(total, [1.0]);
     Ok(())
 }
 

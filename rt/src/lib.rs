@@ -106,5 +106,6 @@ pub use self::{
         Executor, LogLevel, ProgressMode, ReactorChoice, Rendezvous, Row, SettingSource, Settings,
     },
     shared::Choices,
+    view::OperationInFlight,
 };
 pub use ripstop_fabric::driver::DriverCost;

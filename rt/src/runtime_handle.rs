@@ -13,6 +13,7 @@ use crate::{
     executor,
     settings::Row,
     shared::{Choices, RankPlacement, RuntimeShared},
+    view::OperationInFlight,
 };
 
 /// A handle of a [`Runtime`](crate::Runtime): everything that can be done with it, except closing it.
@@ -129,6 +130,26 @@ impl RuntimeHandle {
     #[must_use]
     pub fn counters(&self) -> StatsSnapshot {
         self.shared.counters.snapshot()
+    }
+
+    /// Returns the operations that are in flight on this rank, those that futures wait for first. At most 800. O(operations +
+    /// messages that no receive has taken).
+    ///
+    /// ```
+    /// # let runtime = ripstop_rt::Runtime::init()?;
+    /// # let world = runtime.world();
+    /// let inbox = world.recv::<f64>(0, 7);
+    /// let [waiting] = &world.runtime().waiting()[..] else {
+    ///     panic!("one operation is in flight");
+    /// };
+    /// assert!(waiting.to_string().starts_with("recv from rank 0, tag 7"));
+    /// # drop(inbox); Ok::<(), ripstop_rt::Error>(())
+    /// ```
+    #[must_use]
+    pub fn waiting(&self) -> Vec<OperationInFlight> {
+        let mut waits = self.shared.with(|engine| engine.core.published().waits);
+        waits.sort_by_key(|wait| !wait.is_awaited);
+        waits.into_iter().map(OperationInFlight::new).collect()
     }
 
     /// Returns the processor time that the progress agent has used. `None` without an agent, or if the system does not report it.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ripstop::{Comm, ErrorKind, Result};
+use ripstop::{Collectives, Comm, ErrorKind, Result};
 
 use crate::{PATHS, check::assert_content, content::content, mark, marked, turns::until};
 
@@ -170,5 +170,44 @@ async fn every_one_of_many_sends_with_a_limit_is_received_or_timed_out(world: Co
         assert_eq!(got, arrived);
         mark(&world, 0).await?;
     }
+    Ok(())
+}
+
+/// A collective that is late goes on where its time limit leaves it, and the error says what is in flight.
+#[ripstop::test(ranks = 2)]
+async fn a_time_limit_leaves_a_collective_in_flight(world: Comm) -> Result<()> {
+    if world.rank() == 1 {
+        world.recv::<u8>(0, 9).await?;
+        world.barrier().await?;
+        return Ok(());
+    }
+    let inbox = world.recv::<u8>(1, 5);
+    let mut barrier = world.barrier();
+    let late = world.timeout(SHORT, &mut barrier).await;
+    let error = late.expect_err("rank 1 comes after the message below");
+    assert!(matches!(error.kind, ErrorKind::TimedOut), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("tests/operations/limits.rs"), "{text}");
+    assert!(text.contains("barrier #0 of communicator 0"), "{text}");
+    assert!(text.contains("recv from rank 1, tag 5"), "{text}");
+    drop(inbox);
+    world.send(1, 9, [0_u8]).await?;
+    barrier.await
+}
+
+/// A limit of a future that is passed by value drops it: a probe reserves no message then.
+#[ripstop::test(ranks = 2)]
+async fn a_time_limit_gives_up_a_probe(world: Comm) -> Result<()> {
+    if world.rank() == 1 {
+        world.recv::<u8>(0, 9).await?;
+        world.send(0, 5, [42_u8]).await?;
+        return Ok(());
+    }
+    let late = world.timeout(SHORT, world.probe(1, 5)).await;
+    let error = late.expect_err("the message comes after the one below");
+    assert!(matches!(error.kind, ErrorKind::TimedOut), "{error}");
+    world.send(1, 9, [0_u8]).await?;
+    let found = world.timeout(Duration::MAX, world.probe(1, 5)).await??;
+    assert_eq!(found.recv::<u8>().await?.0, [42]);
     Ok(())
 }

@@ -22,6 +22,7 @@ mod reduce;
 mod sendrecv;
 mod split;
 mod stream;
+mod time_limit;
 
 use std::{
     fmt,

@@ -15,11 +15,13 @@
 //! A view cannot say when an operation began, only when it was first seen in flight. And a rank without an agent that computes
 //! shows its last snapshot, marked as not current.
 
+mod in_flight;
 pub mod layout;
 mod publisher;
 pub mod report;
 mod snapshot;
 
+pub use in_flight::OperationInFlight;
 pub(crate) use publisher::ViewPublisher;
 pub use snapshot::{PublishedComm, PublishedWait, RankPhase, RankSnapshot, StoredGroup, WaitKind};
 

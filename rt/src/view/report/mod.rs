@@ -5,7 +5,7 @@
 
 mod verdict;
 mod wait_graph;
-mod words;
+pub(super) mod words;
 
 #[cfg(test)]
 mod tests;

@@ -3,7 +3,7 @@
 use super::super::{PublishedWait, StoredGroup, WaitKind};
 
 /// Returns an operation in words. Peers of ranks that wait for the same at different peers are relative to `relative_to`.
-pub(super) fn describe(wait: &PublishedWait, relative_to: Option<u32>) -> String {
+pub(in crate::view) fn describe(wait: &PublishedWait, relative_to: Option<u32>) -> String {
     let comm = wait.comm;
     let at = at(wait);
     let peer = peer(wait, relative_to);
