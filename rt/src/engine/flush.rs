@@ -5,7 +5,7 @@ use ripstop_fabric::{
     tags::MatchTag,
 };
 
-use super::{Engine, OneSidedCommand, peer::EnginePeer, send::down_kind};
+use super::{Engine, OneSidedCommand, commons::peer::EnginePeer, send::down_kind};
 use crate::{
     group::WorldRank,
     ops::{MessageStatus, OpState},

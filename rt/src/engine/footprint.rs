@@ -2,7 +2,11 @@
 
 use ripstop_fabric::shm::ShmConfig;
 
-use super::{Engine, message::MessageStore, peer::EnginePeer, rank_map::SparseRankMap};
+use super::{
+    Engine,
+    commons::{peer::EnginePeer, rank_map::SparseRankMap},
+    message::MessageStore,
+};
 use crate::{
     ops::{OpState, OpTable},
     proto::{matching::Matching, wire::OpId},

@@ -11,24 +11,19 @@
 mod close;
 mod commons;
 mod down;
-mod down_ranks;
-mod exposed_keys;
 mod flush;
 mod footprint;
-mod groups;
 mod hw_matching;
 mod liveness;
 mod message;
 mod out_of_order_fetch;
 mod own_messages;
-mod peer;
 mod pending_ops;
 mod placed_recv;
 mod point_to_point;
 mod preconnect;
 mod program;
 mod published;
-mod rank_map;
 mod recovery;
 mod recv;
 mod rendezvous;
@@ -53,8 +48,7 @@ use std::sync::Arc;
 
 use self::close::RetiredDriver;
 pub(crate) use self::{
-    commons::EngineCommons,
-    peer::UnexpectedLimits,
+    commons::{EngineCommons, peer::UnexpectedLimits},
     pending_ops::PendingOpReport,
     point_to_point::PointToPoint,
     program::{ProgramJob, RunCall, RunOutcome, RunTicket, SingleRoundPoll, SingleRoundRun},

@@ -3,8 +3,8 @@
 
 use super::{
     Engine, OneSidedCommand, PointToPoint,
+    commons::peer::ControlFrame,
     message::{MessageBody, OfferedMessage, StoredBody, StoredMessage},
-    peer::ControlFrame,
 };
 use crate::{
     group::WorldRank,

@@ -11,10 +11,9 @@ use std::{
     task::{Poll, Waker},
 };
 
-use super::collective_registry::CollectiveFailure;
 use crate::{
     buffer::TypeSig,
-    engine::EngineCore,
+    engine::{EngineCore, commons::collective_registry::CollectiveFailure},
     group::WorldRank,
     ops::OpInfo,
     proto::collective_id::CollectiveId,

@@ -8,12 +8,9 @@ use std::mem;
 
 use ripstop_fabric::driver::{DownCause, NamedSlots, PayloadView, SlotName, SlotReceipt};
 
-use super::{
-    DeferredPeerEvent, RunCall, collective_registry::CollectiveFailure, run::ProgramRun,
-    run::StepExecutor,
-};
+use super::{DeferredPeerEvent, RunCall, run::ProgramRun, run::StepExecutor};
 use crate::{
-    engine::{Engine, EngineCore},
+    engine::{Engine, EngineCore, commons::collective_registry::CollectiveFailure},
     error::ErrorKind,
     group::{CommRank, RankGroup, WorldRank},
     ops::OpState,

@@ -20,9 +20,9 @@ use std::{
 
 use ripstop_fabric::driver::DownCause;
 
-use super::{ProgramEvent, collective_registry::CollectiveFailure};
+use super::ProgramEvent;
 use crate::{
-    engine::{Engine, EngineCore},
+    engine::{Engine, EngineCore, commons::collective_registry::CollectiveFailure},
     error::ErrorKind,
     group::{CommRank, RankGroup, WorldRank},
     proto::collective_id::CollectiveId,

@@ -4,9 +4,11 @@
 
 use std::collections::BTreeSet;
 
-use super::collective_registry::{CollectiveFailure, is_before};
 use crate::{
-    engine::{Engine, EngineCore},
+    engine::{
+        Engine, EngineCore,
+        commons::collective_registry::{CollectiveFailure, is_before},
+    },
     error::ErrorKind,
     group::WorldRank,
     proto::collective_id::CollectiveId,
@@ -34,7 +36,7 @@ impl Engine {
 
 impl EngineCore {
     /// Returns the error of a creation on a communicator with no more collectives, as for any
-    /// [call](super::collective_registry::CollectiveRegistry::report_revocation).
+    /// [call](crate::engine::commons::collective_registry::CollectiveRegistry::report_revocation).
     pub(crate) fn why_revoked(&mut self, id: CollectiveId) -> Option<ErrorKind> {
         let kind = self.p2p.common.calls.revoked_kind(id)?;
         Some(self.p2p.common.calls.report_revocation(id, kind))

@@ -8,13 +8,11 @@ use std::collections::BTreeSet;
 
 use ripstop_fabric::driver::DownCause;
 
-use super::{
-    RunCall,
-    collective_registry::{CollectiveFailure, RunningCollective, is_before},
-};
+use super::RunCall;
 use crate::{
     engine::{
         EngineCommons, EngineCore,
+        commons::collective_registry::{CollectiveFailure, RunningCollective, is_before},
         message::{MessageBody, StoredBody},
     },
     error::ErrorKind,

@@ -12,7 +12,6 @@
 
 mod block_events;
 mod call_descriptions;
-mod collective_registry;
 mod collective_slots;
 mod compare;
 mod creation;
@@ -36,7 +35,6 @@ use std::{
     sync::Arc,
 };
 
-pub(super) use self::collective_registry::LazyCollectiveRegistry;
 pub(super) use self::offloaded::{TaskListEvent, is_token, list_max};
 pub(super) use self::stall_probe::KEY as STALL_PROBE_KEY;
 pub(crate) use self::{

@@ -13,12 +13,15 @@ use ripstop_fabric::driver::{CommandFailure, CommandToken, DownCause, Driver};
 
 use super::{
     ProgramRun, ProgramTable,
-    collective_registry::{CollectiveFailure, is_before},
     quiesce::QuiesceState,
     task_list_slots::{TaskListSlot, TaskListSlotId, slots_of},
 };
 use crate::{
-    engine::{Engine, EngineCore, OneSidedCommand, send::down_kind},
+    engine::{
+        Engine, EngineCore, OneSidedCommand,
+        commons::collective_registry::{CollectiveFailure, is_before},
+        send::down_kind,
+    },
     error::ErrorKind,
     group::{CommRank, RankGroup, WorldRank},
     offload::{

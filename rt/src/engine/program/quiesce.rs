@@ -8,9 +8,9 @@
 
 use std::collections::BTreeSet;
 
-use super::{collective_registry::CollectiveFailure, offloaded::OffloadedRun, run::ProgramRun};
+use super::{offloaded::OffloadedRun, run::ProgramRun};
 use crate::{
-    engine::EngineCore,
+    engine::{EngineCore, commons::collective_registry::CollectiveFailure},
     group::WorldRank,
     offload::StepAction,
     proto::collective_id::CollectiveId,

@@ -14,12 +14,10 @@ use std::mem;
 
 use ripstop_fabric::driver::{PayloadView, SlotName};
 
-use super::{
-    RunCall, RunTicket, collective_registry::CollectiveFailure, collective_slots::slot_name,
-};
+use super::{RunCall, RunTicket, collective_slots::slot_name};
 use crate::{
     buffer::{RecvBuf, SendBuf},
-    engine::{Engine, EngineCore},
+    engine::{Engine, EngineCore, commons::collective_registry::CollectiveFailure},
     group::{CommRank, WorldRank},
     offload::StepAction,
     ops::{ProgramBuffers, RunMemory},

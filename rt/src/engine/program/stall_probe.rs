@@ -19,13 +19,12 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use super::{
-    DeferredPeerEvent, collective_registry::CollectiveFailure, creation::NO_PROGRAM,
-    run::StepExecutor,
-};
+use super::{DeferredPeerEvent, creation::NO_PROGRAM, run::StepExecutor};
 use crate::{
     clock::ClockTime,
-    engine::{EngineCore, message::StoredBody, sleeper},
+    engine::{
+        EngineCore, commons::collective_registry::CollectiveFailure, message::StoredBody, sleeper,
+    },
     group::WorldRank,
     ops::OpState,
     proto::collective_id::CollectiveId,

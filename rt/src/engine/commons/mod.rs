@@ -1,16 +1,24 @@
 //! What all parts of the engine use: the operations, the queues of the peers, the commands for the driver, and what is collected
 //! for the time after the lock.
 
+pub(super) mod collective_registry;
+mod down_ranks;
+mod exposed_keys;
+mod groups;
+pub(super) mod peer;
+pub(super) mod rank_map;
+
 use std::task::Waker;
 
 use ripstop_fabric::driver::Driver;
 
+use self::{
+    collective_registry::LazyCollectiveRegistry, exposed_keys::ExposedKeys, groups::GroupTable,
+    peer::EnginePeers,
+};
 use super::{
     EngineSetup, OneSidedCommand, ProgramJob,
-    exposed_keys::ExposedKeys,
-    groups::GroupTable,
-    peer::EnginePeers,
-    program::{LazyCollectiveRegistry, ProgramEvent, list_max},
+    program::{ProgramEvent, list_max},
     send::down_kind,
 };
 use crate::{

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::group::{RankGroup, WorldRank};
 
 #[derive(Debug, Default)]
-pub(super) struct GroupTable {
+pub(in crate::engine) struct GroupTable {
     /// Sorted by context. In a vector the first communicator takes a tenth of the memory that it takes in a tree, which
     /// matters in large simulations.
     joined: Vec<JoinedGroup>,
@@ -22,13 +22,13 @@ struct JoinedGroup {
 
 impl GroupTable {
     /// Returns the members of this communicator. O(log communicators).
-    pub(super) fn get(&self, ctx: u32) -> Option<&RankGroup> {
+    pub(in crate::engine) fn get(&self, ctx: u32) -> Option<&RankGroup> {
         let at = self.place(ctx).ok()?;
         Some(&self.joined[at].group)
     }
 
     /// Adds a handle of a communicator. Returns true if it is the first.
-    pub(super) fn join(&mut self, ctx: u32, group: &RankGroup) -> bool {
+    pub(in crate::engine) fn join(&mut self, ctx: u32, group: &RankGroup) -> bool {
         let place = self.place(ctx);
         let at = place.unwrap_or_else(|at| at);
         if place.is_err() {
@@ -51,7 +51,7 @@ impl GroupTable {
     }
 
     /// Removes a handle of a communicator. Returns the members if it was the last handle.
-    pub(super) fn leave(&mut self, ctx: u32) -> Option<RankGroup> {
+    pub(in crate::engine) fn leave(&mut self, ctx: u32) -> Option<RankGroup> {
         let at = self.place(ctx).ok()?;
         self.joined[at].handles -= 1;
         if self.joined[at].handles > 0 {
@@ -63,12 +63,12 @@ impl GroupTable {
     }
 
     /// Returns the contexts of all communicators that this rank is in.
-    pub(super) fn contexts(&self) -> impl Iterator<Item = u32> {
+    pub(in crate::engine) fn contexts(&self) -> impl Iterator<Item = u32> {
         self.joined.iter().map(|joined| joined.ctx)
     }
 
     /// Returns true if this rank has left the communicator with this message context for good. O(log ranges).
-    pub(super) fn has_left(&self, ctx: u32) -> bool {
+    pub(in crate::engine) fn has_left(&self, ctx: u32) -> bool {
         if self.left.is_empty() || !ctx.is_multiple_of(2) {
             return false;
         }
@@ -96,7 +96,7 @@ impl GroupTable {
     }
 
     /// Returns the contexts of the communicators that have `rank` as a member.
-    pub(super) fn with(&self, rank: WorldRank) -> impl Iterator<Item = u32> {
+    pub(in crate::engine) fn with(&self, rank: WorldRank) -> impl Iterator<Item = u32> {
         self.joined
             .iter()
             .filter(move |joined| joined.group.contains(rank))

@@ -10,12 +10,11 @@ use ripstop_fabric::{
     memory::RemoteRegion,
 };
 
-use super::Engine;
-use crate::{group::WorldRank, proto::wire::OpId};
+use crate::{engine::Engine, group::WorldRank, proto::wire::OpId};
 
 /// Valid keys of operations, by operation and serial number. Empty if the driver pins nothing.
 #[derive(Debug, Default)]
-pub(super) struct ExposedKeys {
+pub(in crate::engine) struct ExposedKeys {
     pins: bool,
     out: BTreeMap<(u64, u32), RemoteRegion>,
     serial: u32,
@@ -29,7 +28,7 @@ pub(super) struct ExposedKeys {
 type UnsentOfferKeys = BTreeMap<WorldRank, (OpId, RemoteRegion)>;
 
 impl ExposedKeys {
-    pub(super) fn new(pins: bool) -> Self {
+    pub(in crate::engine) fn new(pins: bool) -> Self {
         Self {
             pins,
             ..Self::default()
@@ -38,7 +37,7 @@ impl ExposedKeys {
 
     /// Marks the keys of a completed operation for withdrawal.
     #[inline]
-    pub(super) fn close(&mut self, op: OpId) {
+    pub(in crate::engine) fn close(&mut self, op: OpId) {
         if !self.out.is_empty() {
             self.close_all_of(op.pack());
         }
@@ -53,7 +52,7 @@ impl ExposedKeys {
 
     /// Keeps the key of an offer that found no room, because the offer will be retried.
     #[cold]
-    pub(super) fn keep(&mut self, op: OpId, to: WorldRank, key: RemoteRegion) {
+    pub(in crate::engine) fn keep(&mut self, op: OpId, to: WorldRank, key: RemoteRegion) {
         self.kept.get_or_insert_default().insert(to, (op, key));
     }
 
@@ -64,14 +63,14 @@ impl ExposedKeys {
     }
 
     /// Marks a key for withdrawal.
-    pub(super) fn withdraw(&mut self, key: RemoteRegion) {
+    pub(in crate::engine) fn withdraw(&mut self, key: RemoteRegion) {
         self.over.push(key);
     }
 }
 
 impl Engine {
     /// Gives a peer a key to a part of an operation's buffer. The key is valid while the operation is in flight.
-    pub(super) fn expose(
+    pub(in crate::engine) fn expose(
         &mut self,
         op: OpId,
         to: WorldRank,
@@ -87,7 +86,7 @@ impl Engine {
     }
 
     /// Does the same as [`expose`](Self::expose) for an offer, and reuses the key if the offer is retried.
-    pub(super) fn expose_once(
+    pub(in crate::engine) fn expose_once(
         &mut self,
         op: OpId,
         to: WorldRank,
@@ -98,7 +97,7 @@ impl Engine {
     }
 
     #[inline]
-    pub(super) fn withdraw_keys(&mut self) {
+    pub(in crate::engine) fn withdraw_keys(&mut self) {
         while let Some(key) = self.core.p2p.common.exposed.over.pop() {
             // The driver never refuses this command, because it needs no room.
             let _ = self.driver.post(DriverCommand::Withdraw { key });

@@ -7,7 +7,7 @@ use ripstop_fabric::driver::DownCause;
 
 /// Ranks that are down, and how: two bits for each rank, in blocks of 64 ranks of which at least one is down.
 #[derive(Debug, Default)]
-pub(super) struct DownRanks {
+pub(in crate::engine) struct DownRanks {
     /// Bit masks of the finished and the failed ranks, by rank / 64.
     blocks: BTreeMap<u32, [u64; 2]>,
     len: usize,
@@ -15,7 +15,7 @@ pub(super) struct DownRanks {
 
 impl DownRanks {
     /// Records that a rank is down. Returns false if that was known.
-    pub(super) fn insert(&mut self, rank: WorldRank, why: DownCause) -> bool {
+    pub(in crate::engine) fn insert(&mut self, rank: WorldRank, why: DownCause) -> bool {
         let block = self.blocks.entry(rank.0 / 64).or_default();
         let bit = 1_u64 << (rank.0 % 64);
         let new = (block[0] | block[1]) & bit == 0;
@@ -28,7 +28,7 @@ impl DownRanks {
 
     /// Returns how a rank went down. O(1) while no rank is down.
     #[inline]
-    pub(super) fn get(&self, rank: WorldRank) -> Option<DownCause> {
+    pub(in crate::engine) fn get(&self, rank: WorldRank) -> Option<DownCause> {
         if self.len == 0 {
             return None;
         }
@@ -41,7 +41,7 @@ impl DownRanks {
     }
 
     /// Returns the number of ranks that are down.
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::engine) fn len(&self) -> usize {
         self.len
     }
 }

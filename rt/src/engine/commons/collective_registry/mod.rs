@@ -77,9 +77,9 @@ pub(in crate::engine) struct CollectiveRegistry {
     /// Ranks that have asked for collectives which this rank has not begun, with their signatures.
     asked: VecDeque<(CollectiveId, WorldRank, u64)>,
     /// Collectives in which this rank agrees with others by plain messages.
-    pub(super) agreeing: Vec<CollectiveId>,
+    pub(in crate::engine) agreeing: Vec<CollectiveId>,
     /// Ranks that were asked whether they will take part in such a collective.
-    pub(super) makers_asked: Vec<(WorldRank, CollectiveId)>,
+    pub(in crate::engine) makers_asked: Vec<(WorldRank, CollectiveId)>,
     /// Revoked communicators, by context.
     revoked: BTreeMap<u32, CollectiveRevocation>,
     /// Revoked communicators that this rank has dropped, the oldest first.
@@ -106,9 +106,9 @@ struct CollectiveRevocation {
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct RunningCollective {
-    pub(super) sig: u64,
-    pub(super) run: u32,
+pub(in crate::engine) struct RunningCollective {
+    pub(in crate::engine) sig: u64,
+    pub(in crate::engine) run: u32,
 }
 
 /// Messages stored for one collective. The count is an upper bound, because some may have left the store unrecorded.
@@ -123,7 +123,7 @@ struct EarlyMessages {
 
 /// Reason why a collective failed, the same on all ranks. Ranks are those of the world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CollectiveFailure {
+pub(in crate::engine) enum CollectiveFailure {
     Failed(WorldRank),
     Finished(WorldRank),
     Mismatch(WorldRank, WorldRank),
@@ -131,7 +131,7 @@ pub(super) enum CollectiveFailure {
 }
 
 impl CollectiveRegistry {
-    pub(super) const fn new() -> Self {
+    pub(in crate::engine) const fn new() -> Self {
         Self {
             running: Vec::new(),
             over: Vec::new(),
@@ -145,13 +145,18 @@ impl CollectiveRegistry {
         }
     }
 
-    pub(super) fn begin(&mut self, id: CollectiveId, sig: u64, run: u32) {
+    pub(in crate::engine) fn begin(&mut self, id: CollectiveId, sig: u64, run: u32) {
         let at = self.running.partition_point(|(other, _)| *other <= id);
         self.running
             .insert(at, (id, RunningCollective { sig, run }));
     }
 
-    pub(super) fn end(&mut self, id: CollectiveId, sig: u64, at: &'static Location<'static>) {
+    pub(in crate::engine) fn end(
+        &mut self,
+        id: CollectiveId,
+        sig: u64,
+        at: &'static Location<'static>,
+    ) {
         if let Ok(at) = self.running.binary_search_by_key(&id, |(id, _)| *id) {
             self.running.remove(at);
         }
@@ -159,7 +164,12 @@ impl CollectiveRegistry {
     }
 
     /// Records a completed collective. It need not have been recorded as in flight.
-    pub(super) fn note_over(&mut self, id: CollectiveId, sig: u64, at: &'static Location<'static>) {
+    pub(in crate::engine) fn note_over(
+        &mut self,
+        id: CollectiveId,
+        sig: u64,
+        at: &'static Location<'static>,
+    ) {
         if self.over.is_empty() {
             self.over.resize(OVER_MAX, None);
         }
@@ -193,13 +203,13 @@ impl CollectiveRegistry {
         }
     }
 
-    pub(super) fn running(&self, id: CollectiveId) -> Option<RunningCollective> {
+    pub(in crate::engine) fn running(&self, id: CollectiveId) -> Option<RunningCollective> {
         let at = self.running.binary_search_by_key(&id, |(id, _)| *id);
         at.ok().map(|at| self.running[at].1)
     }
 
     /// Returns the numbers of the collectives in flight in this context.
-    pub(super) fn running_of(&self, ctx: u32) -> Vec<u32> {
+    pub(in crate::engine) fn running_of(&self, ctx: u32) -> Vec<u32> {
         let running = self.running.iter().map(|(id, _)| *id);
         running
             .filter(|id| id.context == ctx)
@@ -208,17 +218,20 @@ impl CollectiveRegistry {
     }
 
     /// Returns true if this collective is complete and still remembered.
-    pub(super) fn is_over(&self, id: CollectiveId) -> bool {
+    pub(in crate::engine) fn is_over(&self, id: CollectiveId) -> bool {
         self.sig_of_over(id).is_some()
     }
 
     /// Returns the signature of a completed collective if it is still remembered.
-    pub(super) fn sig_of_over(&self, id: CollectiveId) -> Option<u64> {
+    pub(in crate::engine) fn sig_of_over(&self, id: CollectiveId) -> Option<u64> {
         self.over(id).map(|(sig, _)| sig)
     }
 
     /// Returns the signature and the source line of a completed collective if it is still remembered.
-    pub(super) fn over(&self, id: CollectiveId) -> Option<(u64, &'static Location<'static>)> {
+    pub(in crate::engine) fn over(
+        &self,
+        id: CollectiveId,
+    ) -> Option<(u64, &'static Location<'static>)> {
         let over = (*self.over.get(place(id))?)?;
         (over.id == id).then_some((over.sig, over.at))
     }
@@ -227,7 +240,7 @@ impl CollectiveRegistry {
     ///
     /// Call it only for a collective that is neither in flight nor remembered. A collective that only its future knows may be
     /// meant. Such a one has sent all its messages.
-    pub(super) fn is_long_over(&self, id: CollectiveId) -> bool {
+    pub(in crate::engine) fn is_long_over(&self, id: CollectiveId) -> bool {
         let displaced = self.displaced.get(&id.context);
         if displaced.is_some_and(|last| !is_before(*last, id.sequence)) {
             return true;
@@ -237,7 +250,7 @@ impl CollectiveRegistry {
     }
 
     /// Returns the number after that of the last known collective of this context.
-    pub(super) fn next(&self, ctx: u32) -> u32 {
+    pub(in crate::engine) fn next(&self, ctx: u32) -> u32 {
         let over = self.over.iter().flatten().map(|over| over.id);
         let running = self.running.iter().map(|(id, _)| *id);
         let displaced = self
@@ -251,7 +264,7 @@ impl CollectiveRegistry {
     }
 
     /// Records that a rank has asked for a collective which this rank has not begun.
-    pub(super) fn was_asked(&mut self, id: CollectiveId, rank: WorldRank, sig: u64) {
+    pub(in crate::engine) fn was_asked(&mut self, id: CollectiveId, rank: WorldRank, sig: u64) {
         if self.asked.len() == ASKED_MAX {
             self.asked.pop_front();
         }
@@ -259,23 +272,27 @@ impl CollectiveRegistry {
     }
 
     /// Returns true if a rank has asked for a collective which this rank has not begun.
-    pub(super) fn any_asked(&self) -> bool {
+    pub(in crate::engine) fn any_asked(&self) -> bool {
         !self.asked.is_empty()
     }
 
     /// Returns a rank that has asked about this collective with another signature.
-    pub(super) fn mismatched_asker(&self, id: CollectiveId, sig: u64) -> Option<WorldRank> {
+    pub(in crate::engine) fn mismatched_asker(
+        &self,
+        id: CollectiveId,
+        sig: u64,
+    ) -> Option<WorldRank> {
         let is_strange = |&&(of, _, its): &&(CollectiveId, WorldRank, u64)| of == id && its != sig;
         self.asked.iter().find(is_strange).map(|(_, rank, _)| *rank)
     }
 
     /// Forgets the questions about a collective that this rank begins. The ranks that asked get its messages.
-    pub(super) fn forget_asked(&mut self, id: CollectiveId) {
+    pub(in crate::engine) fn forget_asked(&mut self, id: CollectiveId) {
         self.asked.retain(|(of, ..)| *of != id);
     }
 
     /// Records that a message for a collective is stored.
-    pub(super) fn came_early(&mut self, id: CollectiveId, sig: u64) {
+    pub(in crate::engine) fn came_early(&mut self, id: CollectiveId, sig: u64) {
         match self.early.binary_search_by_key(&id, |(id, _)| *id) {
             Ok(at) => {
                 let early = &mut self.early[at].1;
@@ -291,7 +308,7 @@ impl CollectiveRegistry {
     }
 
     /// Records that a stored message has left the store.
-    pub(super) fn was_early(&mut self, id: CollectiveId) {
+    pub(in crate::engine) fn was_early(&mut self, id: CollectiveId) {
         if let Ok(at) = self.early.binary_search_by_key(&id, |(id, _)| *id) {
             self.early[at].1.stored -= 1;
             if self.early[at].1.stored == 0 {
@@ -301,7 +318,7 @@ impl CollectiveRegistry {
     }
 
     /// Returns true if messages may be stored for any collective.
-    pub(super) fn any_early(&self) -> bool {
+    pub(in crate::engine) fn any_early(&self) -> bool {
         !self.early.is_empty()
     }
 
@@ -313,7 +330,7 @@ impl CollectiveRegistry {
 
     /// Returns true if a message with another signature may be stored for this collective.
     #[inline]
-    pub(super) fn may_be_strange(&self, id: CollectiveId, sig: u64) -> bool {
+    pub(in crate::engine) fn may_be_strange(&self, id: CollectiveId, sig: u64) -> bool {
         let at = self.early.binary_search_by_key(&id, |(id, _)| *id);
         at.is_ok_and(|at| self.early[at].1.mixed || self.early[at].1.sig != sig)
     }
@@ -321,40 +338,40 @@ impl CollectiveRegistry {
     /// Returns true if this collective can begin without a check: no message for it is stored, and its communicator is not
     /// revoked.
     #[inline]
-    pub(super) fn may_begin_unchecked(&self, id: CollectiveId) -> bool {
+    pub(in crate::engine) fn may_begin_unchecked(&self, id: CollectiveId) -> bool {
         let revoked = self.any_revoked() && self.is_revoked(id.context);
         !revoked && !self.may_be_early(id)
     }
 
     #[inline(never)]
-    pub(super) fn is_revoked(&self, ctx: u32) -> bool {
+    pub(in crate::engine) fn is_revoked(&self, ctx: u32) -> bool {
         self.is_void(ctx) || self.revoked_from(ctx).is_some()
     }
 
     #[inline]
-    pub(super) fn any_revoked(&self) -> bool {
+    pub(in crate::engine) fn any_revoked(&self) -> bool {
         !self.revoked.is_empty()
     }
 
     /// Revokes a context with all its messages. Returns false if it was revoked already.
-    pub(super) fn make_void(&mut self, ctx: u32) -> bool {
+    pub(in crate::engine) fn make_void(&mut self, ctx: u32) -> bool {
         let revoked = self.revoked.entry(ctx).or_default();
         !mem::replace(&mut revoked.void, true)
     }
 
     #[inline]
-    pub(super) fn is_void(&self, ctx: u32) -> bool {
+    pub(in crate::engine) fn is_void(&self, ctx: u32) -> bool {
         self.any_revoked() && self.revoked.get(&ctx).is_some_and(|revoked| revoked.void)
     }
 
     /// Returns the contexts that were revoked with all their messages.
-    pub(super) fn void(&self) -> impl Iterator<Item = u32> {
+    pub(in crate::engine) fn void(&self) -> impl Iterator<Item = u32> {
         let void = self.revoked.iter().filter(|(_, revoked)| revoked.void);
         void.map(|(ctx, _)| *ctx)
     }
 
     /// Revokes this collective and all later ones of its context. Returns false if that was known.
-    pub(super) fn revoke(&mut self, id: CollectiveId, why: CollectiveFailure) -> bool {
+    pub(in crate::engine) fn revoke(&mut self, id: CollectiveId, why: CollectiveFailure) -> bool {
         let before = self.revoked_from(id.context);
         let new = before.is_none_or(|(first, known)| {
             is_before(id.sequence, first) || id.sequence == first && why.is_sooner_than(known)
@@ -378,7 +395,11 @@ impl CollectiveRegistry {
 
     /// Returns the error for a call on a revoked communicator. If this rank has completed the collective in which two ranks
     /// disagreed or one failed, its next call names those ranks.
-    pub(super) fn report_revocation(&mut self, id: CollectiveId, kind: ErrorKind) -> ErrorKind {
+    pub(in crate::engine) fn report_revocation(
+        &mut self,
+        id: CollectiveId,
+        kind: ErrorKind,
+    ) -> ErrorKind {
         let Some(revoked) = self.revoked.get_mut(&id.context) else {
             return kind;
         };
@@ -390,7 +411,7 @@ impl CollectiveRegistry {
     }
 
     /// Returns the collectives in which two ranks disagreed, at most one for each communicator, and those ranks.
-    pub(super) fn mismatches(&self) -> Vec<(CollectiveId, [WorldRank; 2])> {
+    pub(in crate::engine) fn mismatches(&self) -> Vec<(CollectiveId, [WorldRank; 2])> {
         let mismatch = |(ctx, revoked): (&u32, &CollectiveRevocation)| match revoked.from {
             Some((tag, CollectiveFailure::Mismatch(one, other))) => {
                 Some((CollectiveId::new(*ctx, tag), [one, other]))
@@ -402,7 +423,7 @@ impl CollectiveRegistry {
 
     /// Returns true if two ranks disagreed in this context, and no call of this rank has ended with that error. The caller
     /// reports it now.
-    pub(super) fn take_untold_mismatch(&mut self, ctx: u32) -> bool {
+    pub(in crate::engine) fn take_untold_mismatch(&mut self, ctx: u32) -> bool {
         let revoked = self.revoked.get_mut(&ctx);
         revoked.is_some_and(|revoked| {
             let is_mismatch = matches!(revoked.from, Some((_, CollectiveFailure::Mismatch(..))));
@@ -411,26 +432,26 @@ impl CollectiveRegistry {
     }
 
     /// Records that a call has returned the reason of a revoked communicator.
-    pub(super) fn was_told(&mut self, id: CollectiveId) {
+    pub(in crate::engine) fn was_told(&mut self, id: CollectiveId) {
         if let Some(revoked) = self.revoked.get_mut(&id.context) {
             revoked.untold = false;
         }
     }
 
     /// Records that the future of a call was dropped before it could return that two ranks disagreed in it.
-    pub(super) fn was_not_told(&mut self, id: CollectiveId) {
+    pub(in crate::engine) fn was_not_told(&mut self, id: CollectiveId) {
         if let Some(revoked) = self.revoked.get_mut(&id.context) {
             let is_it = matches!(revoked.from, Some((first, CollectiveFailure::Mismatch(..))) if first == id.sequence);
             revoked.untold |= is_it;
         }
     }
 
-    pub(super) fn revoked_from(&self, ctx: u32) -> Option<(u32, CollectiveFailure)> {
+    pub(in crate::engine) fn revoked_from(&self, ctx: u32) -> Option<(u32, CollectiveFailure)> {
         self.revoked.get(&ctx)?.from
     }
 
     /// Returns the error for this collective if it is revoked.
-    pub(super) fn revoked_kind(&self, id: CollectiveId) -> Option<ErrorKind> {
+    pub(in crate::engine) fn revoked_kind(&self, id: CollectiveId) -> Option<ErrorKind> {
         if self.is_void(id.context) {
             return Some(ErrorKind::Revoked);
         }
@@ -444,7 +465,7 @@ impl CollectiveRegistry {
 
     /// Forgets a dropped communicator. `has_left` returns true for each dropped one. Whether it was revoked is still remembered
     /// for a while.
-    pub(super) fn forget(&mut self, ctx: u32, has_left: impl Fn(u32) -> bool) {
+    pub(in crate::engine) fn forget(&mut self, ctx: u32, has_left: impl Fn(u32) -> bool) {
         // The communicator's last collectives still have places in `over`, and are displaced later.
         if self.displaced.len() >= DISPLACED_MAX {
             self.displaced.retain(|its, _| !has_left(*its));
@@ -453,7 +474,7 @@ impl CollectiveRegistry {
     }
 
     /// Records a revoked communicator as dropped, so that it is forgotten in the end. See [`forget`](Self::forget).
-    pub(super) fn note_left(&mut self, ctx: u32) {
+    pub(in crate::engine) fn note_left(&mut self, ctx: u32) {
         // The world's contexts stay: a later call may make another handle of it.
         if ctx <= 1 || !self.revoked.contains_key(&ctx) || self.left.contains(&ctx) {
             return;
@@ -475,13 +496,13 @@ fn place(id: CollectiveId) -> usize {
 }
 
 /// Returns true if a number is before another one. Numbers of collectives wrap around.
-pub(super) fn is_before(tag: u32, other: u32) -> bool {
+pub(in crate::engine) fn is_before(tag: u32, other: u32) -> bool {
     tag.wrapping_sub(other) > u32::MAX / 2
 }
 
 impl CollectiveFailure {
     /// Returns the reason that other ranks get for the error that ended a program on rank `me`.
-    pub(super) fn of(kind: &ErrorKind, me: WorldRank) -> Self {
+    pub(in crate::engine) fn of(kind: &ErrorKind, me: WorldRank) -> Self {
         let world = |rank: &usize| u32::try_from(*rank).map_or(me, WorldRank);
         match kind {
             ErrorKind::PeerFailed { rank, .. } => Self::Failed(world(rank)),
@@ -504,7 +525,7 @@ impl CollectiveFailure {
         }
     }
 
-    pub(super) fn kind(self) -> ErrorKind {
+    pub(in crate::engine) fn kind(self) -> ErrorKind {
         match self {
             Self::Failed(rank) => ErrorKind::peer_failed(rank.0 as usize),
             Self::Finished(rank) => ErrorKind::PeerFinished {
@@ -522,7 +543,7 @@ impl CollectiveFailure {
     }
 
     /// Returns the message that reports this reason.
-    pub(super) fn header(self, id: CollectiveId) -> AbortHeader {
+    pub(in crate::engine) fn header(self, id: CollectiveId) -> AbortHeader {
         let (why, rank, other) = match self {
             Self::Failed(rank) => (wire::WHY_FAILED, rank, 0),
             Self::Finished(rank) => (wire::WHY_FINISHED, rank, 0),
@@ -540,7 +561,7 @@ impl CollectiveFailure {
         }
     }
 
-    pub(super) fn read(header: &AbortHeader) -> Option<Self> {
+    pub(in crate::engine) fn read(header: &AbortHeader) -> Option<Self> {
         let (rank, other) = (WorldRank(header.rank), WorldRank(header.other));
         match header.why {
             wire::WHY_FAILED => Some(Self::Failed(rank)),

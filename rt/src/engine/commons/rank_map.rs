@@ -6,7 +6,7 @@
 use crate::group::WorldRank;
 
 /// At most one `T` for each rank.
-pub(super) struct SparseRankMap<T> {
+pub(in crate::engine) struct SparseRankMap<T> {
     places: Box<[RankMapSlot<T>]>,
     used: usize,
     shift: u32,
@@ -21,57 +21,57 @@ struct RankMapEntry<T> {
 
 impl<T> SparseRankMap<T> {
     /// Bytes of a place in the table. At most half of the places are used.
-    pub(super) const PLACE_BYTES: usize = size_of::<RankMapSlot<T>>();
+    pub(in crate::engine) const PLACE_BYTES: usize = size_of::<RankMapSlot<T>>();
 
-    pub(super) fn new() -> Self {
+    pub(in crate::engine) fn new() -> Self {
         Self::with_bits(BITS_MIN)
     }
 
     /// Returns the number of ranks that have an item.
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::engine) fn len(&self) -> usize {
         self.used
     }
 
     /// Returns the bytes of the table and of its items.
-    pub(super) fn bytes(&self) -> usize {
+    pub(in crate::engine) fn bytes(&self) -> usize {
         self.places.len() * Self::PLACE_BYTES + self.used * size_of::<RankMapEntry<T>>()
     }
 
     #[inline]
-    pub(super) fn get(&self, rank: WorldRank) -> Option<&T> {
+    pub(in crate::engine) fn get(&self, rank: WorldRank) -> Option<&T> {
         self.places[self.probe(rank)]
             .as_ref()
             .map(|entry| &entry.item)
     }
 
     #[inline]
-    pub(super) fn get_mut(&mut self, rank: WorldRank) -> Option<&mut T> {
+    pub(in crate::engine) fn get_mut(&mut self, rank: WorldRank) -> Option<&mut T> {
         let place = self.probe(rank);
         self.places[place].as_mut().map(|entry| &mut entry.item)
     }
 
     /// Returns the ranks that have an item. Their order has no meaning but is always the same.
-    pub(super) fn ranks(&self) -> impl Iterator<Item = WorldRank> {
+    pub(in crate::engine) fn ranks(&self) -> impl Iterator<Item = WorldRank> {
         self.places.iter().flatten().map(|entry| entry.rank)
     }
 
     /// Returns the place of this rank's item, or `None` if it has none.
     #[inline]
-    pub(super) fn find(&self, rank: WorldRank) -> Option<usize> {
+    pub(in crate::engine) fn find(&self, rank: WorldRank) -> Option<usize> {
         let place = self.probe(rank);
         self.places[place].is_some().then_some(place)
     }
 
     /// Returns the item at a place that [`find`](Self::find) or [`insert`](Self::insert) has just returned.
     #[inline]
-    pub(super) fn at(&mut self, place: usize) -> &mut T {
+    pub(in crate::engine) fn at(&mut self, place: usize) -> &mut T {
         let entry = self.places[place].as_mut().expect("just found");
         &mut entry.item
     }
 
     /// Stores the item of a rank that has none, and returns its place.
     #[cold]
-    pub(super) fn insert(&mut self, rank: WorldRank, item: T) -> usize {
+    pub(in crate::engine) fn insert(&mut self, rank: WorldRank, item: T) -> usize {
         self.used += 1;
         if self.used * 2 > self.places.len() {
             self.grow();

@@ -187,27 +187,30 @@ impl EnginePeers {
     }
 
     /// Returns the limit of a peer, and the room that it shares with the others.
-    pub(super) fn granting(&mut self, rank: WorldRank) -> (&mut QuotaGrants, &mut PeerQuota) {
+    pub(in crate::engine) fn granting(
+        &mut self,
+        rank: WorldRank,
+    ) -> (&mut QuotaGrants, &mut PeerQuota) {
         self.peer_mut(rank);
         let peer = self.list.get_mut(rank).expect("in contact");
         (&mut self.grants, &mut peer.quota_granted)
     }
 
     #[cfg(test)]
-    pub(super) fn stored(&self) -> usize {
+    pub(in crate::engine) fn stored(&self) -> usize {
         let peers = self.list.ranks().filter_map(|rank| self.list.get(rank));
         peers.map(|peer| peer.quota_granted.stored()).sum()
     }
 
     /// Returns the room that all peers share.
     #[inline]
-    pub(super) fn grants(&mut self) -> &mut QuotaGrants {
+    pub(in crate::engine) fn grants(&mut self) -> &mut QuotaGrants {
         &mut self.grants
     }
 
     /// Frees the memory of queues that were long. O(peers in contact).
     #[cold]
-    pub(super) fn shrink(&mut self) {
+    pub(in crate::engine) fn shrink(&mut self) {
         let ranks: Vec<WorldRank> = self.list.ranks().collect();
         for rank in ranks {
             if let Some(peer) = self.list.get_mut(rank) {
