@@ -48,10 +48,10 @@ use std::sync::Arc;
 
 use self::close::RetiredDriver;
 pub(crate) use self::{
-    commons::{EngineCommons, peer::UnexpectedLimits},
+    commons::{EngineCommons, peer::UnexpectedLimits, program_events::ProgramJob},
     pending_ops::PendingOpReport,
     point_to_point::PointToPoint,
-    program::{ProgramJob, RunCall, RunOutcome, RunTicket, SingleRoundPoll, SingleRoundRun},
+    program::{RunCall, RunOutcome, RunTicket, SingleRoundPoll, SingleRoundRun},
     recovery::{AgreementId, FailureCursor, survivors},
     send::SendStart,
     sleeper::SleeperId,

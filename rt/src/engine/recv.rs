@@ -4,8 +4,8 @@ use ripstop_fabric::driver::PayloadView;
 
 use super::{
     OneSidedCommand, PointToPoint,
+    commons::program_events::ProgramEvent,
     message::{MessageBody, OfferedMessage, StoredBody, StoredMessage},
-    program::ProgramEvent,
     send::down_kind,
 };
 use crate::{

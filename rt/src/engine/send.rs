@@ -2,7 +2,7 @@
 
 use ripstop_fabric::driver::DownCause;
 
-use super::{Engine, PointToPoint, flush::transmit_tagged};
+use super::{Engine, PointToPoint, commons::transmit::transmit_tagged};
 use crate::{
     buffer::SendBuf,
     error::ErrorKind,

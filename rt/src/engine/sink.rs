@@ -8,8 +8,8 @@ use ripstop_fabric::driver::{
 
 use super::{
     EngineCore,
+    commons::program_events::{TaskListEvent, is_token},
     message::{MessageBody, OfferedMessage},
-    program,
     send::down_kind,
 };
 use crate::{
@@ -111,11 +111,11 @@ impl Sink for EngineCore {
     }
 
     fn failed(&mut self, token: CommandToken, why: CommandFailure) {
-        if program::is_token(token) {
+        if is_token(token) {
             return self
                 .p2p
                 .common
-                .notify_list(token, program::TaskListEvent::Failed(why));
+                .notify_list(token, TaskListEvent::Failed(why));
         }
         self.p2p.common.commands_in_flight -= 1;
         let op = OpId::unpack(token.0);
@@ -155,19 +155,15 @@ impl Sink for EngineCore {
     }
 
     fn reached(&mut self, token: CommandToken) {
-        if program::is_token(token) {
-            self.p2p
-                .common
-                .notify_list(token, program::TaskListEvent::Reached);
+        if is_token(token) {
+            self.p2p.common.notify_list(token, TaskListEvent::Reached);
         } else {
             self.windows().window_reached(token);
         }
     }
 
     fn triggered(&mut self, token: CommandToken) {
-        self.p2p
-            .common
-            .notify_list(token, program::TaskListEvent::Triggered);
+        self.p2p.common.notify_list(token, TaskListEvent::Triggered);
     }
 
     fn peer_down(&mut self, peer: WorldRank, why: DownCause) {

@@ -5,7 +5,7 @@
 
 use super::{
     Engine, PointToPoint,
-    flush::FlushResult,
+    commons::transmit::FlushResult,
     message::{MessageBody, StoredMessage},
 };
 use crate::{

@@ -6,21 +6,23 @@ mod down_ranks;
 mod exposed_keys;
 mod groups;
 pub(super) mod peer;
+pub(super) mod program_events;
 pub(super) mod rank_map;
+mod revoked_contexts;
+pub(super) mod transmit;
 
 use std::task::Waker;
 
 use ripstop_fabric::driver::Driver;
 
 use self::{
-    collective_registry::LazyCollectiveRegistry, exposed_keys::ExposedKeys, groups::GroupTable,
+    collective_registry::LazyCollectiveRegistry,
+    exposed_keys::ExposedKeys,
+    groups::GroupTable,
     peer::EnginePeers,
+    program_events::{ProgramEvent, ProgramJob},
 };
-use super::{
-    EngineSetup, OneSidedCommand, ProgramJob,
-    program::{ProgramEvent, list_max},
-    send::down_kind,
-};
+use super::{EngineSetup, OneSidedCommand, program::list_max, send::down_kind};
 use crate::{
     buffer::RecvBuf,
     clock::ClockTime,

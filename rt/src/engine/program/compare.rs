@@ -20,9 +20,11 @@ use std::{
 
 use ripstop_fabric::driver::DownCause;
 
-use super::ProgramEvent;
 use crate::{
-    engine::{Engine, EngineCore, commons::collective_registry::CollectiveFailure},
+    engine::{
+        Engine, EngineCore,
+        commons::{collective_registry::CollectiveFailure, program_events::ProgramEvent},
+    },
     error::ErrorKind,
     group::{CommRank, RankGroup, WorldRank},
     proto::collective_id::CollectiveId,

@@ -1,11 +1,14 @@
 //! Progress of programs: steps begin, and messages and jobs complete.
 
 use super::{
-    ProgramEvent, ProgramJob, ProgramMessage,
+    ProgramMessage,
     run::{ProgramRun, StepExecutor},
 };
 use crate::{
-    engine::{Engine, EngineCore},
+    engine::{
+        Engine, EngineCore,
+        commons::program_events::{ProgramEvent, ProgramJob},
+    },
     error::ErrorKind,
     group::{CommRank, WorldRank},
     offload::StepAction,

@@ -35,7 +35,7 @@ use std::{
     sync::Arc,
 };
 
-pub(super) use self::offloaded::{TaskListEvent, is_token, list_max};
+pub(super) use self::offloaded::list_max;
 pub(super) use self::stall_probe::KEY as STALL_PROBE_KEY;
 pub(crate) use self::{
     end::RunOutcome,
@@ -48,18 +48,13 @@ use self::{
     run::{ProgramRun, RunScratch},
     task_list_slots::{TaskListSlot, TaskListSlotId},
 };
-use ripstop_fabric::driver::CommandToken;
-
-use super::{Engine, EngineCommons, EngineCore};
+use super::{Engine, EngineCore};
 use crate::{
     buffer::{RecvBuf, SendBuf, TypeSig},
     error::ErrorKind,
     group::{RankGroup, WorldRank},
     offload::{BufferLens, CollectiveProgram},
-    ops::{
-        BufferArea, ErasedReducer, OpInfo, OpTicket, PanicPayload, ProgramBuffers, RunMemory,
-        StepWork,
-    },
+    ops::{BufferArea, ErasedReducer, OpInfo, OpTicket, PanicPayload, ProgramBuffers, RunMemory},
     proto::collective_id::CollectiveId,
     proto::wire::{OpId, ProgramHeader},
 };
@@ -119,18 +114,6 @@ struct ProgramMessage {
     step: u32,
 }
 
-/// A notification to a program.
-pub(super) enum ProgramEvent {
-    /// A message of a program is complete.
-    Part(OpId),
-    /// The state of this program has changed.
-    Run(u32),
-    /// The driver reports an event of a program's task lists.
-    List(CommandToken, TaskListEvent),
-    /// A peer has sent its last calls on this communicator.
-    LastCalls(u32),
-}
-
 /// Parameters of a collective call.
 #[derive(Debug)]
 pub(crate) struct RunCall {
@@ -155,44 +138,6 @@ pub(crate) struct RunTicket<I, O> {
     pub(crate) buffers: OpTicket<(I, O)>,
     /// Index of the program, valid while it is in flight.
     run: u32,
-}
-
-/// A step of a program that must run with no lock held.
-pub(crate) struct ProgramJob {
-    run: u32,
-    step: usize,
-    work: StepWork,
-    panic: Option<PanicPayload>,
-}
-
-impl ProgramJob {
-    /// Runs the step.
-    pub(crate) fn run(&mut self) {
-        self.panic = self.work.run().err();
-    }
-}
-
-/// Notifications to programs, from all parts of the engine.
-impl EngineCommons {
-    #[inline]
-    pub(super) fn has_program_events(&self) -> bool {
-        !self.program_events.is_empty()
-    }
-
-    /// Notifies a program that one of its messages is complete.
-    pub(super) fn notify_message(&mut self, op: OpId) {
-        self.program_events.push(ProgramEvent::Part(op));
-    }
-
-    /// Notifies a program of an event of its task lists.
-    pub(super) fn notify_list(&mut self, token: CommandToken, heard: TaskListEvent) {
-        self.program_events.push(ProgramEvent::List(token, heard));
-    }
-
-    /// Notifies a program that its own state has changed.
-    fn mark_dirty(&mut self, run: u32) {
-        self.program_events.push(ProgramEvent::Run(run));
-    }
 }
 
 impl Deref for LazyProgramTable {

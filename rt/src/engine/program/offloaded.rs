@@ -19,7 +19,10 @@ use super::{
 use crate::{
     engine::{
         Engine, EngineCore, OneSidedCommand,
-        commons::collective_registry::{CollectiveFailure, is_before},
+        commons::{
+            collective_registry::{CollectiveFailure, is_before},
+            program_events::{TOKENS, TaskListEvent},
+        },
         send::down_kind,
     },
     error::ErrorKind,
@@ -57,13 +60,6 @@ pub(super) struct OffloadedRun {
     pub(super) quiesce: QuiesceState,
 }
 
-/// Report of the driver about a program.
-pub(in crate::engine) enum TaskListEvent {
-    Reached,
-    Triggered,
-    Failed(CommandFailure),
-}
-
 /// Returns the most tasks of a list on this driver, or 0 if programs run by messages. Half of the driver's capacity, so that two
 /// lists fit.
 pub(in crate::engine) fn list_max(driver: &mut dyn Driver) -> usize {
@@ -79,13 +75,6 @@ pub(in crate::engine) fn list_max(driver: &mut dyn Driver) -> usize {
 
 /// Least capacity of a driver: two lists that each hold any four steps in a row.
 const TRIGGERED_MIN: usize = 8;
-
-/// Bit that marks tokens of programs. Tokens of windows and operations never become that large.
-pub(super) const TOKENS: u64 = 1 << 62;
-
-pub(in crate::engine) const fn is_token(token: CommandToken) -> bool {
-    token.0 & TOKENS != 0
-}
 
 impl OffloadedRun {
     pub(super) fn is_over(&self, failed: bool) -> bool {

@@ -14,10 +14,10 @@ use ripstop_fabric::driver::{Driver, LocalRange};
 
 use super::{
     ProgramRun, ProgramTable,
-    offloaded::{OffloadedRun, TOKENS, list_max},
+    offloaded::{OffloadedRun, list_max},
 };
 use crate::{
-    engine::{Engine, EngineCore, OneSidedCommand},
+    engine::{Engine, EngineCore, OneSidedCommand, commons::program_events::TOKENS},
     group::{RankGroup, WorldRank},
     offload::{
         BufferLens,

@@ -11,7 +11,7 @@ use super::{
     pieces::GROWING,
 };
 use crate::{
-    engine::flush::{FlushResult, transmit},
+    engine::commons::transmit::{FlushResult, transmit},
     error::ErrorKind,
     group::WorldRank,
     ops::OpSlot,
