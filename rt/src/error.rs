@@ -2,7 +2,9 @@
 
 use std::{fmt, io, panic::Location, sync::Arc, time::Duration};
 
-use crate::{buffer::TypeSig, evidence::FailureEvidence};
+use ripstop_fabric::driver::DownCause;
+
+use crate::{buffer::TypeSig, evidence::FailureEvidence, group::WorldRank};
 
 /// The result type of most calls.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -157,6 +159,15 @@ impl ErrorKind {
     pub(crate) fn peer_failed(rank: usize) -> Self {
         let how = Box::new(FailureEvidence::Unreachable);
         Self::PeerFailed { rank, how }
+    }
+
+    /// Returns the error kind for an operation with a peer that is down. It has the world rank, which futures translate.
+    pub(crate) fn of_down(rank: WorldRank, down: DownCause) -> Self {
+        let rank = rank.0 as usize;
+        match down {
+            DownCause::Finished => Self::PeerFinished { rank },
+            _ => Self::peer_failed(rank),
+        }
     }
 
     /// Returns the error kind for a buffer that [has a fault](crate::buffer::SendBuf::fault).

@@ -5,9 +5,9 @@ use ripstop_fabric::driver::{CommandToken, DownCause, DriverCommand, PostResult}
 use super::{
     Engine, OneSidedCommand,
     commons::transmit::{FlushResult, transmit, transmit_tagged},
-    send::down_kind,
 };
 use crate::{
+    error::ErrorKind,
     group::WorldRank,
     ops::{MessageStatus, OpState},
     proto::{
@@ -385,7 +385,7 @@ impl Engine {
             return self
                 .core
                 .p2p
-                .abandon(op, down_kind(landing.landed.source, down));
+                .abandon(op, ErrorKind::of_down(landing.landed.source, down));
         }
         slot.blank(0..landing.landed.bytes);
         let range = slot.range(landing.landed.bytes);

@@ -177,10 +177,11 @@ pub(crate) struct EngineSetup {
 impl Engine {
     pub(crate) fn new(mut driver: Box<dyn Driver>, setup: EngineSetup) -> Self {
         let connects = driver.connect_ahead().is_some();
+        let has_lists = program::list_max(&mut *driver) > 0;
         let watches = !driver.caps().detects_death;
         let liveness = liveness::LivenessMonitor::new(setup.detect, setup.rank);
         let core = EngineCore {
-            p2p: PointToPoint::new(&mut *driver, setup),
+            p2p: PointToPoint::new(&mut *driver, setup, has_lists),
             preconnected: connects.then(preconnect::PreconnectedPeers::default),
             sleepers: sleeper::SleeperTable::default(),
             liveness: watches.then(|| Box::new(liveness)),

@@ -7,8 +7,9 @@
 
 use ripstop_fabric::driver::{CommandToken, DownCause, MessagePlace, PayloadView};
 
-use super::{PointToPoint, send::down_kind};
+use super::PointToPoint;
 use crate::{
+    error::ErrorKind,
     group::WorldRank,
     ops::{InboundTransfer, MessageStatus, OpState},
     proto::{
@@ -99,6 +100,6 @@ impl PointToPoint {
         };
         let source = landing.landed.source;
         let down = self.common.peers.down(source).unwrap_or(DownCause::Failed);
-        self.abandon(op, down_kind(source, down));
+        self.abandon(op, ErrorKind::of_down(source, down));
     }
 }

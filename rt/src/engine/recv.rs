@@ -6,7 +6,6 @@ use super::{
     OneSidedCommand, PointToPoint,
     commons::program_events::ProgramEvent,
     message::{MessageBody, OfferedMessage, StoredBody, StoredMessage},
-    send::down_kind,
 };
 use crate::{
     error::ErrorKind,
@@ -389,7 +388,7 @@ impl PointToPoint {
         };
         let source = landing.landed.source;
         if let Some(down) = self.common.peers.down(source) {
-            return self.abandon(op, down_kind(source, down));
+            return self.abandon(op, ErrorKind::of_down(source, down));
         }
         landing.fragments = true;
         let header = wire::RtrHeader::fragments(landing.sender, op);
@@ -549,7 +548,7 @@ impl PointToPoint {
                 .common
                 .peers
                 .down(source)
-                .map(|down| down_kind(source, down)),
+                .map(|down| ErrorKind::of_down(source, down)),
             None => self.unreported_failure(want.ctx),
         }
     }

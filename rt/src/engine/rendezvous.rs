@@ -2,7 +2,7 @@
 
 use ripstop_fabric::driver::{DownCause, PayloadView};
 
-use super::{OneSidedCommand, PointToPoint, send::down_kind};
+use super::{OneSidedCommand, PointToPoint};
 use crate::{
     error::ErrorKind,
     group::WorldRank,
@@ -103,7 +103,7 @@ impl PointToPoint {
         let outcome = match header.status {
             wire::OK => Ok(MessageStatus::sent(bytes)),
             wire::REVOKED => Err(ErrorKind::Revoked),
-            _ => Err(down_kind(rank, DownCause::Finished)),
+            _ => Err(ErrorKind::of_down(rank, DownCause::Finished)),
         };
         self.common.complete_op(header.op, outcome);
     }

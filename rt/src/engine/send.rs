@@ -1,7 +1,5 @@
 //! Start and withdrawal of sends.
 
-use ripstop_fabric::driver::DownCause;
-
 use super::{Engine, PointToPoint, commons::transmit::transmit_tagged};
 use crate::{
     buffer::SendBuf,
@@ -136,14 +134,5 @@ impl PointToPoint {
             self.common.ops.live(op).withdraw(why);
             self.common.send_control(to, WireKind::Cancel, op, wire::OK);
         }
-    }
-}
-
-/// Returns the error of an operation with a peer that is down. It has the world rank, which futures translate.
-pub(super) fn down_kind(rank: WorldRank, down: DownCause) -> ErrorKind {
-    let rank = rank.0 as usize;
-    match down {
-        DownCause::Finished => ErrorKind::PeerFinished { rank },
-        _ => ErrorKind::peer_failed(rank),
     }
 }

@@ -10,9 +10,9 @@ use super::{
     EngineCore,
     commons::program_events::{TaskListEvent, is_token},
     message::{MessageBody, OfferedMessage},
-    send::down_kind,
 };
 use crate::{
+    error::ErrorKind,
     group::WorldRank,
     ops::{MessageStatus, OpState},
     proto::{
@@ -143,7 +143,7 @@ impl Sink for EngineCore {
             .down(partner)
             .or_else(|| matches!(why, CommandFailure::PeerDown).then_some(DownCause::Failed));
         match (way, down) {
-            (_, Some(down)) => self.p2p.abandon(op, down_kind(partner, down)),
+            (_, Some(down)) => self.p2p.abandon(op, ErrorKind::of_down(partner, down)),
             // The fabric or the kernel refuses this transfer, as in a container without process_vm_readv. Use another way.
             (CommandPurpose::Get, None) => self.p2p.ask_for_fragments(op),
             (CommandPurpose::Put(receiver), None) => self.p2p.fall_back(op, receiver),

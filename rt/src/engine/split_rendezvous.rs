@@ -13,9 +13,10 @@ use ripstop_fabric::{
     memory::{MemoryRegion, RemoteRegion},
 };
 
-use super::{Engine, OneSidedCommand, PointToPoint, send::down_kind};
+use super::{Engine, OneSidedCommand, PointToPoint};
 use crate::{
     buffer::word_of,
+    error::ErrorKind,
     group::WorldRank,
     ops::OpState,
     proto::wire::{self, OpHeader, OpId, SplitRtrHeader as Header, WireKind},
@@ -267,7 +268,7 @@ impl PointToPoint {
         let Some(to) = to else { return };
         match self.common.peers.down(to) {
             // The peer went down during the put, after everything offered to it had failed.
-            Some(down) => self.abandon(op, down_kind(to, down)),
+            Some(down) => self.abandon(op, ErrorKind::of_down(to, down)),
             None => self
                 .common
                 .send_control(to, WireKind::Atp, receiver, status),
@@ -370,7 +371,7 @@ impl PointToPoint {
         landing.sender_moves_rest = true;
         let source = landing.landed.source;
         if let Some(down) = self.common.peers.down(source) {
-            self.abandon(op, down_kind(source, down));
+            self.abandon(op, ErrorKind::of_down(source, down));
         }
     }
 

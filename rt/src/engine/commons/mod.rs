@@ -22,7 +22,7 @@ use self::{
     peer::EnginePeers,
     program_events::{ProgramEvent, ProgramJob},
 };
-use super::{EngineSetup, OneSidedCommand, program::list_max, send::down_kind};
+use super::{EngineSetup, OneSidedCommand};
 use crate::{
     buffer::RecvBuf,
     clock::ClockTime,
@@ -84,9 +84,8 @@ pub(crate) struct EngineCommons {
 }
 
 impl EngineCommons {
-    pub(super) fn new(driver: &mut dyn Driver, setup: EngineSetup) -> Self {
+    pub(super) fn new(driver: &mut dyn Driver, setup: EngineSetup, has_lists: bool) -> Self {
         let has_slots = driver.named_slots().is_some();
-        let has_lists = list_max(driver) > 0;
         let caps = driver.caps();
         let is_ordered = caps.reliable && caps.ordered;
         Self {
@@ -273,7 +272,9 @@ impl EngineCommons {
         if self.peers.downs() == 0 {
             return None;
         }
-        self.peers.down(rank).map(|down| down_kind(rank, down))
+        self.peers
+            .down(rank)
+            .map(|down| ErrorKind::of_down(rank, down))
     }
 
     /// Returns true if this rank begins no collective and no agreement any more. It is closing, and every promised collective has

@@ -47,7 +47,7 @@ pub(crate) struct PointToPoint {
 }
 
 impl PointToPoint {
-    pub(super) fn new(driver: &mut dyn Driver, setup: EngineSetup) -> Self {
+    pub(super) fn new(driver: &mut dyn Driver, setup: EngineSetup, has_lists: bool) -> Self {
         let by_processor = driver.caps_to(setup.rank).by_processor;
         let hw_matching_min = driver.tag_matching().map(|tags| tags.shortest_body());
         let caps = driver.caps();
@@ -55,7 +55,7 @@ impl PointToPoint {
         let own = OwnMessages::new(setup.rank, is_direct);
         let may_split_long = setup.may_split_long;
         Self {
-            common: EngineCommons::new(driver, setup),
+            common: EngineCommons::new(driver, setup, has_lists),
             matching: Matching::new(),
             messages: MessageStore::new(),
             hw_matching_min,

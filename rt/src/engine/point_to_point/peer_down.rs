@@ -7,10 +7,7 @@ use ripstop_fabric::{driver::DownCause, memory::RemoteRegion};
 
 use super::PointToPoint;
 use crate::{
-    engine::{
-        message::{OfferedMessage, StoredBody},
-        send::down_kind,
-    },
+    engine::message::{OfferedMessage, StoredBody},
     error::ErrorKind,
     group::WorldRank,
     ops::OpState,
@@ -38,7 +35,8 @@ impl PointToPoint {
             .ops
             .select(|slot| slot.info.peer == Some(rank) && lost(&slot.state))
         {
-            self.common.complete_op(op, Err(down_kind(rank, why)));
+            self.common
+                .complete_op(op, Err(ErrorKind::of_down(rank, why)));
         }
     }
 
@@ -83,7 +81,8 @@ impl PointToPoint {
                 .extend(concerned.map(|ctx| (ctx, rank)));
         }
         for op in lost {
-            self.common.complete_op(op, Err(down_kind(rank, why)));
+            self.common
+                .complete_op(op, Err(ErrorKind::of_down(rank, why)));
         }
     }
 
@@ -102,7 +101,7 @@ impl PointToPoint {
             .next();
         let news = news.copied()?;
         unreported.remove(&news);
-        Some(down_kind(news.1, DownCause::Failed))
+        Some(ErrorKind::of_down(news.1, DownCause::Failed))
     }
 
     fn lose_landings(&mut self, rank: WorldRank, why: DownCause) {
@@ -110,7 +109,7 @@ impl PointToPoint {
         let of_peer =
             |life: &OpState| matches!(life, OpState::Landing(landing) if landing.is_from(rank));
         for op in self.common.ops.select(|slot| of_peer(&slot.state)) {
-            self.abandon(op, down_kind(rank, why));
+            self.abandon(op, ErrorKind::of_down(rank, why));
         }
     }
 

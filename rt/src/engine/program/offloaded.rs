@@ -23,7 +23,6 @@ use crate::{
             collective_registry::{CollectiveFailure, is_before},
             program_events::{TOKENS, TaskListEvent},
         },
-        send::down_kind,
     },
     error::ErrorKind,
     group::{CommRank, RankGroup, WorldRank},
@@ -332,7 +331,8 @@ impl EngineCore {
     }
 
     fn first_down(&self, group: &RankGroup) -> Option<ErrorKind> {
-        let down = |rank: WorldRank| Some(down_kind(rank, self.p2p.common.peers.down(rank)?));
+        let down =
+            |rank: WorldRank| Some(ErrorKind::of_down(rank, self.p2p.common.peers.down(rank)?));
         group.members().find_map(down)
     }
 
@@ -362,7 +362,7 @@ impl EngineCore {
         };
         for index in self.programs.indices() {
             if self.programs.get(index).is_some_and(|run| waits(run)) {
-                self.fail(index, down_kind(rank, DownCause::Finished));
+                self.fail(index, ErrorKind::of_down(rank, DownCause::Finished));
             }
         }
     }
@@ -371,7 +371,7 @@ impl EngineCore {
     pub(super) fn lose_listed(&mut self, rank: WorldRank) {
         for index in self.programs.indices() {
             if self.needs(index, rank) {
-                self.fail(index, down_kind(rank, DownCause::Finished));
+                self.fail(index, ErrorKind::of_down(rank, DownCause::Finished));
             }
         }
     }

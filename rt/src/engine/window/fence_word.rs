@@ -4,7 +4,7 @@ use std::io;
 
 use ripstop_fabric::driver::DownCause;
 
-use crate::{engine::send::down_kind, error::ErrorKind, group::WorldRank};
+use crate::{error::ErrorKind, group::WorldRank};
 
 /// Value of a rank's counter in a round, which encodes what the rank before it has announced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,7 +68,7 @@ impl FenceFailure {
                     },
                 )
             }
-            Self::Gone(rank, down) => (rank, down_kind(rank, down)),
+            Self::Gone(rank, down) => (rank, ErrorKind::of_down(rank, down)),
             Self::GaveUp(rank) => {
                 let other = rank.0 as usize;
                 (rank, ErrorKind::Aborted { rank: other })

@@ -9,7 +9,6 @@ use super::{
     WindowPart,
 };
 use crate::{
-    engine::send::down_kind,
     error::ErrorKind,
     group::WorldRank,
     proto::wire::{
@@ -148,7 +147,7 @@ impl WindowPart<'_> {
                 peer_end.counters.set_down();
                 peer_end.counters.set_inside(false); // from now on operations fail, even where the memory is still mapped
                 for stashed in mem::take(&mut peer_end.stash) {
-                    self.remote_over(stashed.op, Err(down_kind(rank, why)));
+                    self.remote_over(stashed.op, Err(ErrorKind::of_down(rank, why)));
                 }
                 self.end_access(id, rank);
                 self.remove_from_lock(id, rank);

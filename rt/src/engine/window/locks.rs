@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::{Engine, PeerEndState, WindowId, WindowPart};
 use crate::{
-    engine::send::down_kind,
     error::ErrorKind,
     group::WorldRank,
     proto::wire::{HeaderBase, LockHeader, WireKind},
@@ -185,7 +184,7 @@ impl WindowPart<'_> {
             _ if peer_end.freed => Some(Err(ErrorKind::NoWindow {
                 window: id.sequence,
             })),
-            Some(down) => Some(Err(down_kind(rank, down))),
+            Some(down) => Some(Err(ErrorKind::of_down(rank, down))),
             None if ended => Some(Err(ErrorKind::Closed)),
             None => None,
         }

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     buffer::{RecvBuf, SendBuf, TypeSig},
-    engine::{OneSidedCommand, send::down_kind},
+    engine::OneSidedCommand,
     error::ErrorKind,
     group::WorldRank,
     ops::{MessageStatus, OpInfo, OpState, OpTicket},
@@ -115,7 +115,7 @@ impl WindowPart<'_> {
         // A runtime that is closing waits for operations that began earlier, and refuses new ones.
         let why = match (self.common.closing || self.common.ended, down) {
             (true, _) => Some(ErrorKind::Closed),
-            (_, Some(down)) => Some(down_kind(rank, down)),
+            (_, Some(down)) => Some(ErrorKind::of_down(rank, down)),
             _ => None,
         };
         let Some(peer_end) = self.windows.peer_end(id, rank) else {
@@ -277,8 +277,8 @@ impl WindowPart<'_> {
     ) {
         let down = self.common.peers.down(target);
         let kind = match (why, down) {
-            (_, Some(down)) => down_kind(target, down),
-            (CommandFailure::PeerDown, None) => down_kind(target, DownCause::Failed),
+            (_, Some(down)) => ErrorKind::of_down(target, down),
+            (CommandFailure::PeerDown, None) => ErrorKind::of_down(target, DownCause::Failed),
             (CommandFailure::Transport(error), None) => ErrorKind::Transport(error.into()),
             // The range was inside the memory that the target announced, so the target must have freed its end since.
             _ => ErrorKind::NoWindow {
@@ -303,7 +303,7 @@ impl WindowPart<'_> {
         });
         for op in lost {
             let _earlier = self.common.ops.live(op).take_why();
-            self.remote_over(op, Err(down_kind(rank, why)));
+            self.remote_over(op, Err(ErrorKind::of_down(rank, why)));
         }
     }
 }

@@ -7,7 +7,7 @@ use ripstop_fabric::driver::DownCause;
 use super::{
     Engine, WindowId, WindowPart, WindowTable, WindowWaiterSlot, counter_pairs::WatchedCounter,
 };
-use crate::{buffer::TypeSig, engine::send::down_kind, error::ErrorKind, group::WorldRank};
+use crate::{buffer::TypeSig, error::ErrorKind, group::WorldRank};
 
 /// Watches that the driver keeps for waiting futures.
 impl Engine {
@@ -60,7 +60,7 @@ impl WindowPart<'_> {
             _ if !peer_end.counters.is_over(access) => ended.then_some(Err(ErrorKind::Closed)),
             // A target that was notified of the end may exit normally.
             Some(DownCause::Finished) if !peer_end.completion_unsent => Some(Ok(())),
-            Some(down) => Some(Err(down_kind(target, down))),
+            Some(down) => Some(Err(ErrorKind::of_down(target, down))),
             None => Some(Ok(())),
         }
     }
@@ -80,7 +80,7 @@ impl WindowPart<'_> {
             _ if peer_end.completes_no_more() => ErrorKind::NoWindow {
                 window: id.sequence,
             },
-            Some(down) => down_kind(origin, down),
+            Some(down) => ErrorKind::of_down(origin, down),
             None if ended => ErrorKind::Closed,
             None => return None,
         };
@@ -101,7 +101,7 @@ impl WindowPart<'_> {
                 _ if peer_end.freed => ErrorKind::NoWindow {
                     window: id.sequence,
                 },
-                Some(down) => down_kind(rank, down),
+                Some(down) => ErrorKind::of_down(rank, down),
                 None if ended => ErrorKind::Closed,
                 None => return None,
             };
@@ -114,7 +114,7 @@ impl WindowPart<'_> {
     pub(crate) fn lost_stores_of(&self, rank: WorldRank) -> Option<ErrorKind> {
         let down = self.common.peers.down(rank);
         let failed = down.filter(|down| *down == DownCause::Failed);
-        failed.map(|down| down_kind(rank, down))
+        failed.map(|down| ErrorKind::of_down(rank, down))
     }
 
     /// Returns true if none of this end's operations is in flight on the memory of that rank.
@@ -215,7 +215,7 @@ impl WindowPart<'_> {
             (None, _) if peer_end.posts_no_more() => Err(ErrorKind::NoWindow {
                 window: id.sequence,
             }),
-            (None, Some(down)) => Err(down_kind(target, down)),
+            (None, Some(down)) => Err(ErrorKind::of_down(target, down)),
             (None, None) => Ok(false),
         }
     }
