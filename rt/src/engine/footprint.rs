@@ -5,7 +5,7 @@ use ripstop_fabric::shm::ShmConfig;
 use super::{
     Engine,
     commons::{peer::EnginePeer, rank_map::SparseRankMap},
-    message::MessageStore,
+    point_to_point::message::MessageStore,
 };
 use crate::{
     ops::{OpState, OpTable},

@@ -13,30 +13,19 @@ mod commons;
 mod down;
 mod flush;
 mod footprint;
-mod hw_matching;
 mod liveness;
-mod message;
-mod out_of_order_fetch;
-mod own_messages;
 mod pending_ops;
-mod placed_recv;
 mod point_to_point;
 mod preconnect;
 mod program;
 mod published;
 mod recovery;
-mod recv;
-mod rendezvous;
 mod self_deadlock;
-mod send;
 mod shrink;
 mod sink;
 mod sleeper;
-mod split_rendezvous;
 #[cfg(test)]
 mod tests;
-mod unexpected_quota;
-mod unreceived;
 mod window;
 
 use ripstop_fabric::{
@@ -50,10 +39,9 @@ use self::close::RetiredDriver;
 pub(crate) use self::{
     commons::{EngineCommons, peer::UnexpectedLimits, program_events::ProgramJob},
     pending_ops::PendingOpReport,
-    point_to_point::PointToPoint,
+    point_to_point::{PointToPoint, SendStart},
     program::{RunCall, RunOutcome, RunTicket, SingleRoundPoll, SingleRoundRun},
     recovery::{AgreementId, FailureCursor, survivors},
-    send::SendStart,
     sleeper::SleeperId,
     window::{
         EpochCounters, FenceMethod, FencePoll, FenceResult, NotifyResult, NumberType,

@@ -9,7 +9,7 @@ use ripstop_fabric::driver::{
 use super::{
     EngineCore,
     commons::program_events::{TaskListEvent, is_token},
-    message::{MessageBody, OfferedMessage},
+    point_to_point::message::{MessageBody, OfferedMessage},
 };
 use crate::{
     error::ErrorKind,

@@ -4,19 +4,32 @@
 //! it records for collectives is in what all parts share ([`EngineCommons`]), which its state holds. Windows and recovery borrow
 //! only that.
 
+mod hw_matching;
+pub(in crate::engine) mod message;
 mod order;
+mod out_of_order_fetch;
+mod own_messages;
 mod peer_down;
+mod placed_recv;
+mod recv;
 mod refuse;
+mod rendezvous;
+mod send;
+mod split_rendezvous;
 mod unexpected;
+mod unexpected_quota;
+mod unreceived;
 
 use std::collections::BTreeSet;
 
 use ripstop_fabric::driver::Driver;
 
-use super::{
-    EngineCommons, EngineSetup, message::MessageStore, out_of_order_fetch::ParkedMessage,
-    own_messages::OwnMessages, split_rendezvous::SplitTable, unreceived::UnreceivedMessages,
+pub(crate) use self::send::SendStart;
+use self::{
+    message::MessageStore, out_of_order_fetch::ParkedMessage, own_messages::OwnMessages,
+    split_rendezvous::SplitTable, unreceived::UnreceivedMessages,
 };
+use super::{EngineCommons, EngineSetup};
 use crate::{
     group::WorldRank,
     proto::{header_quota::FetchTracker, matching::Matching, wire::OpId},

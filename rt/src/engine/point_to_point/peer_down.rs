@@ -5,9 +5,11 @@ use std::collections::BTreeSet;
 use bytemuck::Zeroable;
 use ripstop_fabric::{driver::DownCause, memory::RemoteRegion};
 
-use super::PointToPoint;
+use super::{
+    PointToPoint,
+    message::{OfferedMessage, StoredBody},
+};
 use crate::{
-    engine::message::{OfferedMessage, StoredBody},
     error::ErrorKind,
     group::WorldRank,
     ops::OpState,

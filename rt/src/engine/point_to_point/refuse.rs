@@ -1,8 +1,10 @@
 //! Messages that this rank will not receive: their senders get their credits back, or an answer to their offer.
 
-use super::PointToPoint;
+use super::{
+    PointToPoint,
+    message::{MessageBody, OfferedMessage, StoredBody},
+};
 use crate::{
-    engine::message::{MessageBody, OfferedMessage, StoredBody},
     error::ErrorKind,
     group::WorldRank,
     proto::{

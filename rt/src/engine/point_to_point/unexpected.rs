@@ -1,8 +1,10 @@
 //! Messages that arrive before a receive takes them.
 
-use super::PointToPoint;
+use super::{
+    PointToPoint,
+    message::{MessageBody, StoredMessage},
+};
 use crate::{
-    engine::message::{MessageBody, StoredMessage},
     error::ErrorKind,
     group::WorldRank,
     proto::{

@@ -9,7 +9,7 @@ use ripstop_fabric::driver::PayloadView;
 
 use super::run::{ProgramRun, StepExecutor};
 use crate::{
-    engine::{EngineCore, message::MessageBody},
+    engine::{EngineCore, point_to_point::message::MessageBody},
     group::{CommRank, WorldRank},
     proto::{
         matching::{MessageEnvelope, RecvPattern},

@@ -13,7 +13,7 @@ use crate::{
     engine::{
         EngineCore,
         commons::collective_registry::{CollectiveFailure, RunningCollective, is_before},
-        message::{MessageBody, StoredBody},
+        point_to_point::message::{MessageBody, StoredBody},
     },
     error::ErrorKind,
     group::{RankGroup, WorldRank},

@@ -23,7 +23,8 @@ use super::{DeferredPeerEvent, creation::NO_PROGRAM, run::StepExecutor};
 use crate::{
     clock::ClockTime,
     engine::{
-        EngineCore, commons::collective_registry::CollectiveFailure, message::StoredBody, sleeper,
+        EngineCore, commons::collective_registry::CollectiveFailure,
+        point_to_point::message::StoredBody, sleeper,
     },
     group::WorldRank,
     ops::OpState,

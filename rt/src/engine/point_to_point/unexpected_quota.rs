@@ -4,11 +4,11 @@
 //! [`Credits`](crate::proto::channel::Credits).
 
 use super::{
-    Engine, PointToPoint,
-    commons::transmit::FlushResult,
+    PointToPoint,
     message::{MessageBody, StoredMessage},
 };
 use crate::{
+    engine::{Engine, commons::transmit::FlushResult},
     group::WorldRank,
     ops::OpState,
     proto::{
@@ -21,7 +21,7 @@ use crate::{
 impl PointToPoint {
     /// Charges a message that is about to be stored to its sender. Returns false if the sender exceeds its limit; then the
     /// message must not be stored.
-    pub(super) fn charge(&mut self, rank: WorldRank, content: &MessageBody<'_>) -> bool {
+    pub(in crate::engine) fn charge(&mut self, rank: WorldRank, content: &MessageBody<'_>) -> bool {
         let peer = self.common.peers.peer_mut(rank);
         if !peer.quota_granted.store() {
             return false;
@@ -36,7 +36,7 @@ impl PointToPoint {
     }
 
     /// Releases the room of a message that leaves the store. Returns true if the message was charged.
-    pub(super) fn discharge(&mut self, message: &mut StoredMessage) -> bool {
+    pub(in crate::engine) fn discharge(&mut self, message: &mut StoredMessage) -> bool {
         let charged = std::mem::take(&mut message.charged);
         if charged {
             let peer = self.common.peers.peer_mut(message.envelope.source);
@@ -49,7 +49,7 @@ impl PointToPoint {
     }
 
     /// Drops a stored offer that is void.
-    pub(super) fn drop_stored(&mut self, mut message: StoredMessage) {
+    pub(in crate::engine) fn drop_stored(&mut self, mut message: StoredMessage) {
         let source = message.envelope.source;
         if message.is_out_of_order() {
             self.fetches.resolved(source);
@@ -59,7 +59,7 @@ impl PointToPoint {
     }
 
     /// Handles a message that has reached its receive or was dropped: the peer may send another one.
-    pub(super) fn note_message_taken(&mut self, rank: WorldRank) {
+    pub(in crate::engine) fn note_message_taken(&mut self, rank: WorldRank) {
         let scarce = self.common.peers.grants().is_scarce();
         if self.common.peers.peer_mut(rank).quota_granted.leave() || scarce {
             self.replenish(rank);
@@ -67,7 +67,7 @@ impl PointToPoint {
     }
 
     #[cold]
-    pub(super) fn replenish(&mut self, rank: WorldRank) {
+    pub(in crate::engine) fn replenish(&mut self, rank: WorldRank) {
         let (grants, peer) = self.common.peers.granting(rank);
         if let Some(limit) = grants.replenish(peer) {
             self.grant(rank, limit);
@@ -76,7 +76,7 @@ impl PointToPoint {
     }
 
     /// Distributes the free room among the peers that wait for room.
-    pub(super) fn distribute_quota(&mut self) {
+    pub(in crate::engine) fn distribute_quota(&mut self) {
         let mut waiting = self.common.peers.grants().take_waiting();
         for _ in 0..waiting.len() {
             if self.common.peers.grants().free() == 0 {
@@ -107,7 +107,11 @@ impl PointToPoint {
     /// Handles a peer that may not send any more and holds messages back. Returns true if what receives wait for must be
     /// [fetched](Self::fetch_from) from it.
     #[must_use]
-    pub(super) fn handle_blocked(&mut self, rank: WorldRank, header: &BlockedHeader) -> bool {
+    pub(in crate::engine) fn handle_blocked(
+        &mut self,
+        rank: WorldRank,
+        header: &BlockedHeader,
+    ) -> bool {
         let (grants, peer) = self.common.peers.granting(rank);
         if let Some(limit) = grants.handle_blocked(rank, peer, header.at, header.held) {
             self.grant(rank, limit);
@@ -141,7 +145,7 @@ impl PointToPoint {
     }
 
     /// Handles a peer that has returned unused room.
-    pub(super) fn handle_limit(&mut self, rank: WorldRank, header: &QuotaHeader) {
+    pub(in crate::engine) fn handle_limit(&mut self, rank: WorldRank, header: &QuotaHeader) {
         let (grants, peer) = self.common.peers.granting(rank);
         let limit = header.messages();
         if limit.is_some_and(|limit| grants.handle_limit(peer, limit)) {
@@ -155,7 +159,7 @@ impl PointToPoint {
 /// Calls at the sender.
 impl PointToPoint {
     /// Handles a peer that has raised this rank's limit.
-    pub(super) fn handle_grant(&mut self, rank: WorldRank, header: &QuotaHeader) {
+    pub(in crate::engine) fn handle_grant(&mut self, rank: WorldRank, header: &QuotaHeader) {
         let peer = self.common.peers.peer_mut(rank);
         let limit = header.messages();
         let more = limit.is_some_and(|limit| peer.header_quota.handle_grant(limit));
@@ -164,7 +168,7 @@ impl PointToPoint {
         }
     }
 
-    pub(super) fn handle_recall(&mut self, rank: WorldRank) {
+    pub(in crate::engine) fn handle_recall(&mut self, rank: WorldRank) {
         let first = self.common.peers.first;
         let peer = self.common.peers.peer_mut(rank);
         let limit = peer.header_quota.handle_recall(first);
@@ -180,7 +184,7 @@ impl PointToPoint {
 
 impl Engine {
     /// Sends from the front of the queue, while there is room at the driver and at the peer.
-    pub(super) fn flush_sends(&mut self, rank: WorldRank) -> FlushResult {
+    pub(in crate::engine) fn flush_sends(&mut self, rank: WorldRank) -> FlushResult {
         loop {
             let peer = self.core.p2p.common.peers.peer_mut(rank);
             let op = match peer.sends.front() {
@@ -226,7 +230,7 @@ impl Engine {
 #[cfg(test)]
 impl PointToPoint {
     /// Returns the number of unexpected messages in the store.
-    pub(super) fn stored(&self) -> usize {
+    pub(in crate::engine) fn stored(&self) -> usize {
         self.common.peers.stored() + usize::from(self.parked.is_some())
     }
 }

@@ -133,7 +133,12 @@ impl PointToPoint {
     /// Counts a message of the application that will not be received. Messages of failed ranks and on revoked communicators do
     /// not count, because the program has got errors for those.
     #[cold]
-    pub(super) fn note_unreceived(&mut self, envelope: MessageEnvelope, sig: u64, bytes: u64) {
+    pub(in crate::engine) fn note_unreceived(
+        &mut self,
+        envelope: MessageEnvelope,
+        sig: u64,
+        bytes: u64,
+    ) {
         let MessageEnvelope { ctx, source, tag } = envelope;
         let is_known = !ctx.is_multiple_of(2)
             || self.common.is_void(ctx)

@@ -2,8 +2,9 @@
 
 use ripstop_fabric::driver::{DownCause, PayloadView};
 
-use super::{OneSidedCommand, PointToPoint};
+use super::PointToPoint;
 use crate::{
+    engine::OneSidedCommand,
     error::ErrorKind,
     group::WorldRank,
     ops::{MessageStatus, OpSlot, OpState},
@@ -14,7 +15,7 @@ use crate::{
 
 impl PointToPoint {
     /// Sends the bytes of an offer of this rank in the way that the receiver chose: as a put or as fragments.
-    pub(super) fn handle_rtr(&mut self, rank: WorldRank, header: &RtrHeader) {
+    pub(in crate::engine) fn handle_rtr(&mut self, rank: WorldRank, header: &RtrHeader) {
         let Some(slot) = self.sending_to(rank, header.sender) else {
             return;
         };
@@ -45,7 +46,7 @@ impl PointToPoint {
         }
     }
 
-    pub(super) fn handle_fragment(
+    pub(in crate::engine) fn handle_fragment(
         &mut self,
         rank: WorldRank,
         header: &FragmentHeader,
@@ -76,7 +77,7 @@ impl PointToPoint {
     }
 
     /// Completes a receive whose sender has put all bytes.
-    pub(super) fn handle_atp(&mut self, rank: WorldRank, header: &OpHeader) {
+    pub(in crate::engine) fn handle_atp(&mut self, rank: WorldRank, header: &OpHeader) {
         let Some(slot) = self.common.ops.get(header.op) else {
             return;
         };
@@ -95,7 +96,7 @@ impl PointToPoint {
         }
     }
 
-    pub(super) fn handle_ats(&mut self, rank: WorldRank, header: &OpHeader) {
+    pub(in crate::engine) fn handle_ats(&mut self, rank: WorldRank, header: &OpHeader) {
         let Some(slot) = self.sending_to(rank, header.op) else {
             return;
         };
@@ -108,7 +109,7 @@ impl PointToPoint {
         self.common.complete_op(header.op, outcome);
     }
 
-    pub(super) fn handle_cancel(&mut self, rank: WorldRank, header: &OpHeader) {
+    pub(in crate::engine) fn handle_cancel(&mut self, rank: WorldRank, header: &OpHeader) {
         if self.withdraw_parked(rank, header.op) {
             return self
                 .common
@@ -132,7 +133,7 @@ impl PointToPoint {
             .send_control(rank, WireKind::CancelAck, header.op, wire::OK);
     }
 
-    pub(super) fn handle_cancel_ack(&mut self, rank: WorldRank, header: &OpHeader) {
+    pub(in crate::engine) fn handle_cancel_ack(&mut self, rank: WorldRank, header: &OpHeader) {
         let Some(slot) = self.sending_to(rank, header.op) else {
             return;
         };
@@ -148,7 +149,7 @@ impl PointToPoint {
     }
 
     /// Sends a message as fragments after its put failed. Fragments always work.
-    pub(super) fn fall_back(&mut self, op: OpId, receiver: OpId) {
+    pub(in crate::engine) fn fall_back(&mut self, op: OpId, receiver: OpId) {
         let slot = self.common.ops.live(op);
         slot.state = OpState::Fragmenting { receiver, sent: 0 };
         if let Some(to) = slot.info.peer {
@@ -158,7 +159,11 @@ impl PointToPoint {
     }
 
     /// Returns a send of this rank whose offer this peer has.
-    pub(super) fn sending_to(&mut self, rank: WorldRank, op: OpId) -> Option<&mut OpSlot> {
+    pub(in crate::engine) fn sending_to(
+        &mut self,
+        rank: WorldRank,
+        op: OpId,
+    ) -> Option<&mut OpSlot> {
         let slot = self.common.ops.get(op)?;
         let offered = matches!(
             slot.state,

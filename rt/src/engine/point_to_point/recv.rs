@@ -3,11 +3,11 @@
 use ripstop_fabric::driver::PayloadView;
 
 use super::{
-    OneSidedCommand, PointToPoint,
-    commons::program_events::ProgramEvent,
+    PointToPoint,
     message::{MessageBody, OfferedMessage, StoredBody, StoredMessage},
 };
 use crate::{
+    engine::{OneSidedCommand, commons::program_events::ProgramEvent},
     error::ErrorKind,
     group::WorldRank,
     ops::{InboundTransfer, MessageStatus, OpInfo, OpState, ReservedMessage},
@@ -45,7 +45,7 @@ impl PointToPoint {
     }
 
     /// Gives a stored message to the receive that matched it. If the receive refuses it, the message goes back to its place.
-    pub(super) fn deliver_stored(
+    pub(in crate::engine) fn deliver_stored(
         &mut self,
         op: OpId,
         mut message: StoredMessage,
@@ -77,7 +77,11 @@ impl PointToPoint {
     }
 
     /// Puts a message back in its place, or gives it to the first receive that matches it now and can take it.
-    pub(super) fn put_back(&mut self, mut message: StoredMessage, arrival: ArrivalNumber) {
+    pub(in crate::engine) fn put_back(
+        &mut self,
+        mut message: StoredMessage,
+        arrival: ArrivalNumber,
+    ) {
         if self.is_void(&message) {
             return self.drop_stored(message);
         }
@@ -152,7 +156,7 @@ impl PointToPoint {
 
     /// Copies a message to the receive's buffer, or returns the reason why the receive cannot take it.
     #[inline(always)]
-    pub(super) fn deliver_bytes(
+    pub(in crate::engine) fn deliver_bytes(
         &mut self,
         op: OpId,
         envelope: MessageEnvelope,
@@ -191,7 +195,7 @@ impl PointToPoint {
     }
 
     /// Moves a message toward the receive's buffer, or returns the reason why the receive cannot take it.
-    pub(super) fn deliver(
+    pub(in crate::engine) fn deliver(
         &mut self,
         op: OpId,
         envelope: MessageEnvelope,
@@ -382,7 +386,7 @@ impl PointToPoint {
     }
 
     /// Requests fragments, which always work.
-    pub(super) fn ask_for_fragments(&mut self, op: OpId) {
+    pub(in crate::engine) fn ask_for_fragments(&mut self, op: OpId) {
         let OpState::Landing(landing) = &mut self.common.ops.live(op).state else {
             return;
         };
@@ -420,7 +424,7 @@ impl PointToPoint {
     }
 
     /// Completes a receive, because all bytes of its message are in its buffer.
-    pub(super) fn complete_recv(&mut self, op: OpId) {
+    pub(in crate::engine) fn complete_recv(&mut self, op: OpId) {
         let slot = self.common.ops.live(op);
         let OpState::Landing(landing) = slot.state else {
             return;
@@ -555,7 +559,7 @@ impl PointToPoint {
 
     /// Returns credits to the sender, because its message has left the store.
     #[inline(always)]
-    pub(super) fn pay_back(&mut self, rank: WorldRank, bytes: usize) {
+    pub(in crate::engine) fn pay_back(&mut self, rank: WorldRank, bytes: usize) {
         let scarce = self.common.peers.grants().is_scarce();
         let peer = self.common.peers.peer_mut(rank);
         let raise = peer.quota_granted.leave();

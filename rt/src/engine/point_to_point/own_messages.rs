@@ -14,10 +14,10 @@ const BY_DRIVER_EVERY: u8 = 32;
 
 /// Decides whether a message of this rank to itself may go past the driver.
 #[derive(Debug)]
-pub(super) struct OwnMessages {
-    pub(super) rank: WorldRank,
+pub(in crate::engine) struct OwnMessages {
+    pub(in crate::engine) rank: WorldRank,
     /// True if a processor copies the driver's messages anyway, and the driver keeps their order.
-    pub(super) is_direct: bool,
+    pub(in crate::engine) is_direct: bool,
     /// Messages that the driver has brought from this rank, modulo 2³².
     arrived: u32,
     /// Messages in a row that went past the driver.
@@ -25,7 +25,7 @@ pub(super) struct OwnMessages {
 }
 
 impl OwnMessages {
-    pub(super) fn new(rank: WorldRank, is_direct: bool) -> Self {
+    pub(in crate::engine) fn new(rank: WorldRank, is_direct: bool) -> Self {
         Self {
             rank,
             is_direct,
@@ -36,7 +36,7 @@ impl OwnMessages {
 
     /// Counts a message that the driver has brought.
     #[inline]
-    pub(super) fn note_arrival(&mut self, from: WorldRank) {
+    pub(in crate::engine) fn note_arrival(&mut self, from: WorldRank) {
         self.arrived = self.arrived.wrapping_add(u32::from(from == self.rank));
     }
 }
@@ -46,7 +46,11 @@ impl PointToPoint {
     /// move the message: no receive is posted, the receive cannot take the message as it is, or earlier messages to this
     /// rank are still queued or in flight.
     #[inline(never)]
-    pub(super) fn deliver_to_self(&mut self, header: &EagerHeader, bytes: &[u8]) -> bool {
+    pub(in crate::engine) fn deliver_to_self(
+        &mut self,
+        header: &EagerHeader,
+        bytes: &[u8],
+    ) -> bool {
         let own = &mut self.own;
         let is_of_collective = header.ctx & 1 == 1;
         if !own.is_direct | is_of_collective {

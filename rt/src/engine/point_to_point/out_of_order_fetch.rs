@@ -2,11 +2,11 @@
 //! [`proto::header_quota`](crate::proto::header_quota).
 
 use super::{
-    Engine, OneSidedCommand, PointToPoint,
-    commons::peer::ControlFrame,
+    PointToPoint,
     message::{MessageBody, OfferedMessage, StoredBody, StoredMessage},
 };
 use crate::{
+    engine::{Engine, OneSidedCommand, commons::peer::ControlFrame},
     group::WorldRank,
     ops::{MessageStatus, OpInfo, OpState},
     proto::{
@@ -18,7 +18,7 @@ use crate::{
 
 /// A message that waits for the probe that has asked for it. The matching does not have it, because there it would precede
 /// messages that were sent before it.
-pub(super) struct ParkedMessage {
+pub(in crate::engine) struct ParkedMessage {
     message: StoredMessage,
     arrival: ArrivalNumber,
     /// Probes that have found nothing since then.
@@ -33,7 +33,7 @@ impl PointToPoint {
     /// Handles a new receive that found nothing while some peers hold messages back. Gives it the parked message, or asks those
     /// peers.
     #[cold]
-    pub(super) fn fetch_for_recv(&mut self, want: RecvPattern) {
+    pub(in crate::engine) fn fetch_for_recv(&mut self, want: RecvPattern) {
         self.offer_parked();
         for rank in self.holders(want) {
             self.ask(rank, want);
@@ -53,7 +53,7 @@ impl PointToPoint {
     }
 
     /// Handles a sender's report that a fetched message is the first one of its communicator now.
-    pub(super) fn handle_fetch_is_first(&mut self, rank: WorldRank, op: OpId) {
+    pub(in crate::engine) fn handle_fetch_is_first(&mut self, rank: WorldRank, op: OpId) {
         if let Some(parked) = &mut self.parked
             && let StoredBody::Offered(offered) = &mut parked.message.body
             && (parked.message.envelope.source, offered.sender) == (rank, op)
@@ -65,7 +65,7 @@ impl PointToPoint {
 
     /// Handles a failed probe that does not wait. It may get the parked message; otherwise the next one may.
     #[cold]
-    pub(super) fn fetch_for_probe(&mut self, info: &OpInfo) -> Option<MessageStatus> {
+    pub(in crate::engine) fn fetch_for_probe(&mut self, info: &OpInfo) -> Option<MessageStatus> {
         let want = info.want();
         if let Some(parked) = self.take_parked(want) {
             let MessageEnvelope { source, tag, .. } = parked.message.envelope;
@@ -96,7 +96,7 @@ impl PointToPoint {
     }
 
     /// Asks a peer that holds messages back from now on for what receives wait for.
-    pub(super) fn fetch_from(&mut self, rank: WorldRank, tells: bool) {
+    pub(in crate::engine) fn fetch_from(&mut self, rank: WorldRank, tells: bool) {
         let next = self.matching.next_posting();
         let from = self.fetches.fetch_from(rank, tells, next);
         let wants = self.matching.patterns_from(from, rank);
@@ -126,7 +126,11 @@ impl PointToPoint {
     }
 
     /// Handles a peer's report of something new in its queue.
-    pub(super) fn handle_fetch_candidate(&mut self, rank: WorldRank, header: &FetchHeader) {
+    pub(in crate::engine) fn handle_fetch_candidate(
+        &mut self,
+        rank: WorldRank,
+        header: &FetchHeader,
+    ) {
         let envelope = MessageEnvelope {
             ctx: header.ctx,
             source: rank,
@@ -144,7 +148,11 @@ impl PointToPoint {
 
     /// Handles an offer out of order. Returns true if the peer must be [asked again](Self::fetch_from).
     #[must_use]
-    pub(super) fn handle_fetched_rts(&mut self, rank: WorldRank, header: &RtsHeader) -> bool {
+    pub(in crate::engine) fn handle_fetched_rts(
+        &mut self,
+        rank: WorldRank,
+        header: &RtsHeader,
+    ) -> bool {
         self.fetches.record_fetched(rank);
         self.fetches.probe_again(rank);
         if self.common.closing {
@@ -178,7 +186,11 @@ impl PointToPoint {
     }
 
     /// Gives a message out of order to the first receive that can take it. Otherwise parks it for a probe, or sends it back.
-    pub(super) fn deliver_fetched(&mut self, message: StoredMessage, arrival: ArrivalNumber) {
+    pub(in crate::engine) fn deliver_fetched(
+        &mut self,
+        message: StoredMessage,
+        arrival: ArrivalNumber,
+    ) {
         let StoredBody::Offered(offered) = &message.body else {
             unreachable!("an offer, which leaves its bytes with the sender")
         };
@@ -214,7 +226,7 @@ impl PointToPoint {
     }
 
     /// Sends the parked message back, if it is one of this peer's.
-    pub(super) fn unpark(&mut self, rank: WorldRank) {
+    pub(in crate::engine) fn unpark(&mut self, rank: WorldRank) {
         let parked = self
             .parked
             .take_if(|parked| parked.message.envelope.source == rank);
@@ -226,14 +238,14 @@ impl PointToPoint {
     }
 
     /// Sends the parked message back.
-    pub(super) fn unpark_any(&mut self) {
+    pub(in crate::engine) fn unpark_any(&mut self) {
         if let Some(parked) = &self.parked {
             self.unpark(parked.message.envelope.source);
         }
     }
 
     /// Drops the parked message if its sender withdraws it. Returns true if that was the one.
-    pub(super) fn withdraw_parked(&mut self, rank: WorldRank, sender: OpId) -> bool {
+    pub(in crate::engine) fn withdraw_parked(&mut self, rank: WorldRank, sender: OpId) -> bool {
         let is_it = |message: &StoredMessage| {
             message.envelope.source == rank
                 && matches!(&message.body, StoredBody::Offered(offered) if offered.sender == sender)
@@ -254,14 +266,14 @@ impl PointToPoint {
     }
 
     /// Reports that a message out of order was matched, so that the queue at its sender may advance.
-    pub(super) fn confirm_fetched(&mut self, rank: WorldRank, sender: OpId) {
+    pub(in crate::engine) fn confirm_fetched(&mut self, rank: WorldRank, sender: OpId) {
         self.fetches.resolved(rank);
         self.common
             .send_control(rank, WireKind::FetchMatched, sender, wire::OK);
     }
 
     /// Forgets a peer from which nothing comes any more.
-    pub(super) fn forget_fetches(&mut self, rank: WorldRank) {
+    pub(in crate::engine) fn forget_fetches(&mut self, rank: WorldRank) {
         self.parked
             .take_if(|parked| parked.message.envelope.source == rank);
         self.fetches.forget(rank);
@@ -270,7 +282,11 @@ impl PointToPoint {
 
 /// Calls at the sender.
 impl PointToPoint {
-    pub(super) fn handle_fetch_request(&mut self, rank: WorldRank, header: &FetchHeader) {
+    pub(in crate::engine) fn handle_fetch_request(
+        &mut self,
+        rank: WorldRank,
+        header: &FetchHeader,
+    ) {
         let tag = (header.flags & ANY_TAG == 0).then_some(header.tag);
         let line = &mut self.common.peers.peer_mut(rank).sends;
         let (item, first) = match line.fetch(header.ctx, tag) {
@@ -293,7 +309,7 @@ impl PointToPoint {
     }
 
     /// Cancels an offer out of order that was not made yet. Returns true if there was one.
-    pub(super) fn take_unanswered(&mut self, op: OpId) -> bool {
+    pub(in crate::engine) fn take_unanswered(&mut self, op: OpId) -> bool {
         let before = self.common.commands.len();
         let is_it = |wanted: &OneSidedCommand| matches!(wanted, OneSidedCommand::Answer { op: it, .. } if *it == op);
         self.common.commands.retain(|wanted| !is_it(wanted));
@@ -301,7 +317,7 @@ impl PointToPoint {
     }
 
     /// Handles the report that one of this rank's messages was matched out of order.
-    pub(super) fn handle_fetch_matched(&mut self, rank: WorldRank, op: OpId) {
+    pub(in crate::engine) fn handle_fetch_matched(&mut self, rank: WorldRank, op: OpId) {
         let Some(info) = self.about_to(rank, op) else {
             return;
         };
@@ -312,7 +328,7 @@ impl PointToPoint {
     }
 
     /// Handles the return of a fetched message that the receiver does not want any more.
-    pub(super) fn handle_fetch_returned(&mut self, rank: WorldRank, op: OpId) {
+    pub(in crate::engine) fn handle_fetch_returned(&mut self, rank: WorldRank, op: OpId) {
         let Some(info) = self.about_to(rank, op) else {
             return;
         };
@@ -347,7 +363,11 @@ impl PointToPoint {
         (info.peer == Some(rank)).then_some(info)
     }
 
-    pub(super) fn send_fetch_candidates(&mut self, rank: WorldRank, news: &[FetchCandidate]) {
+    pub(in crate::engine) fn send_fetch_candidates(
+        &mut self,
+        rank: WorldRank,
+        news: &[FetchCandidate],
+    ) {
         for held in news {
             self.common.peers.control(
                 rank,
@@ -359,7 +379,7 @@ impl PointToPoint {
 
 impl Engine {
     /// Offers a message out of order.
-    pub(super) fn answer(&mut self, op: OpId, first: bool) {
+    pub(in crate::engine) fn answer(&mut self, op: OpId, first: bool) {
         let Some(slot) = self.core.p2p.common.ops.get(op) else {
             return;
         };

@@ -1,8 +1,9 @@
 //! Start and withdrawal of sends.
 
-use super::{Engine, PointToPoint, commons::transmit::transmit_tagged};
+use super::PointToPoint;
 use crate::{
     buffer::SendBuf,
+    engine::{Engine, commons::transmit::transmit_tagged},
     error::ErrorKind,
     group::WorldRank,
     ops::{OpInfo, OpState, OpTicket},
@@ -36,19 +37,24 @@ impl Engine {
     }
 
     /// Queues a send that waits for room or credits.
-    pub(super) fn queue(&mut self, op: OpId, to: WorldRank) {
+    pub(in crate::engine) fn queue(&mut self, op: OpId, to: WorldRank) {
         self.core.p2p.common.awaited_peers_changed = true;
         self.core.p2p.enqueue(to, op);
         self.core.p2p.common.peers.mark_to_flush(to);
     }
 
     #[inline]
-    pub(super) fn send_now(&mut self, info: &OpInfo, to: WorldRank, bytes: &[u8]) -> bool {
+    pub(in crate::engine) fn send_now(
+        &mut self,
+        info: &OpInfo,
+        to: WorldRank,
+        bytes: &[u8],
+    ) -> bool {
         !info.synchronous && self.send_eager(info.eager(), to, bytes)
     }
 
     #[inline]
-    pub(super) fn send_eager(
+    pub(in crate::engine) fn send_eager(
         &mut self,
         mut header: EagerHeader,
         to: WorldRank,

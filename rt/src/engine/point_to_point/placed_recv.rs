@@ -21,7 +21,7 @@ use crate::{
 impl PointToPoint {
     /// Lends the buffer of the receive that matches a message which has begun to arrive. The message waits until it is whole if
     /// there is no such receive, or if the receive would do anything else than take the bytes.
-    pub(super) fn lend_place(
+    pub(in crate::engine) fn lend_place(
         &mut self,
         rank: WorldRank,
         header: &[u8],
@@ -69,7 +69,7 @@ impl PointToPoint {
     }
 
     /// Returns true if the driver was writing the message of this receive to its place.
-    pub(super) fn is_arriving(&mut self, op: OpId) -> bool {
+    pub(in crate::engine) fn is_arriving(&mut self, op: OpId) -> bool {
         let slot = self.common.ops.get(op);
         slot.is_some_and(
             |slot| matches!(slot.state, OpState::Landing(landing) if landing.by_driver),
@@ -77,7 +77,7 @@ impl PointToPoint {
     }
 
     /// Completes a receive whose message is in its place.
-    pub(super) fn end_arrival(
+    pub(in crate::engine) fn end_arrival(
         &mut self,
         op: OpId,
         rank: WorldRank,
@@ -94,7 +94,7 @@ impl PointToPoint {
     }
 
     /// Fails a receive of which the rest of the message will never arrive.
-    pub(super) fn lose_arrival(&mut self, op: OpId) {
+    pub(in crate::engine) fn lose_arrival(&mut self, op: OpId) {
         let OpState::Landing(landing) = self.common.ops.live(op).state else {
             return;
         };

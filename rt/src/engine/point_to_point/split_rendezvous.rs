@@ -13,9 +13,10 @@ use ripstop_fabric::{
     memory::{MemoryRegion, RemoteRegion},
 };
 
-use super::{Engine, OneSidedCommand, PointToPoint};
+use super::PointToPoint;
 use crate::{
     buffer::word_of,
+    engine::{Engine, OneSidedCommand},
     error::ErrorKind,
     group::WorldRank,
     ops::OpState,
@@ -32,7 +33,7 @@ const WORDS: usize = 512;
 /// Rear halves of messages in flight, at both ends, by the slot of the operation. Allocated at the first one, because an idle
 /// rank of a large simulation should take little memory.
 #[derive(Default)]
-pub(super) struct SplitTable(Option<Box<SplitTableSlots>>);
+pub(in crate::engine) struct SplitTable(Option<Box<SplitTableSlots>>);
 
 #[derive(Default)]
 struct SplitTableSlots {
@@ -127,7 +128,7 @@ fn state(op: OpId, state: u64) -> u64 {
 
 impl Engine {
     /// Offers the rear half of a message to its sender and gets the front half. If that is impossible, gets the whole message.
-    pub(super) fn start_split(&mut self, op: OpId, key: RemoteRegion) {
+    pub(in crate::engine) fn start_split(&mut self, op: OpId, key: RemoteRegion) {
         if !self.offer_rear(op, key) {
             self.core
                 .p2p
@@ -194,7 +195,12 @@ impl Engine {
     }
 
     /// Posts the claim. Returns true if it is posted or no longer needed.
-    pub(super) fn post_claim(&mut self, op: OpId, claim: RemoteRegion, receiver: OpId) -> bool {
+    pub(in crate::engine) fn post_claim(
+        &mut self,
+        op: OpId,
+        claim: RemoteRegion,
+        receiver: OpId,
+    ) -> bool {
         let Some(slot) = self.core.p2p.common.ops.get(op) else {
             return true;
         };
@@ -219,7 +225,7 @@ impl Engine {
 /// Calls at the sender.
 impl PointToPoint {
     /// Handles an offer of the rear half by claiming it.
-    pub(super) fn handle_split_rtr(&mut self, rank: WorldRank, header: &Header) {
+    pub(in crate::engine) fn handle_split_rtr(&mut self, rank: WorldRank, header: &Header) {
         let Some(slot) = self.common.ops.get(header.sender) else {
             return;
         };
@@ -240,7 +246,7 @@ impl PointToPoint {
     }
 
     /// Handles the result of a claim, which is the old value of the word.
-    pub(super) fn claimed(&mut self, op: OpId, old: u64) {
+    pub(in crate::engine) fn claimed(&mut self, op: OpId, old: u64) {
         let Some(slot) = self.common.ops.get(op) else {
             return;
         };
@@ -260,7 +266,7 @@ impl PointToPoint {
     }
 
     /// Handles the end of the put of the rear half. The receiver will report when it also has the front half.
-    pub(super) fn rear_put(&mut self, op: OpId, receiver: OpId, status: u64) {
+    pub(in crate::engine) fn rear_put(&mut self, op: OpId, receiver: OpId, status: u64) {
         let slot = self.common.ops.live(op);
         slot.state = OpState::Offered;
         let to = slot.info.peer;
@@ -279,12 +285,12 @@ impl PointToPoint {
 /// Calls at the receiver.
 impl PointToPoint {
     /// Returns true if both ends move a message of this length.
-    pub(super) fn may_split(&self, bytes: usize) -> bool {
+    pub(in crate::engine) fn may_split(&self, bytes: usize) -> bool {
         self.may_split_long && self.common.offers == 0 && bytes >= SPLIT_MIN
     }
 
     /// Handles the end of one of this receive's gets: of the front half, or of the rear half if the receiver claimed it.
-    pub(super) fn split_got(&mut self, op: OpId) {
+    pub(in crate::engine) fn split_got(&mut self, op: OpId) {
         let Some(split) = self.splits.of(op) else {
             return;
         };
@@ -300,7 +306,7 @@ impl PointToPoint {
     }
 
     /// Handles the sender's report on its put of the rear half.
-    pub(super) fn rear_landed(&mut self, op: OpId, header: &OpHeader) {
+    pub(in crate::engine) fn rear_landed(&mut self, op: OpId, header: &OpHeader) {
         let is_claimed = self.splits.is_claimed(op);
         // Accept only one report: after it, the rear half may be the receiver's and the driver may be writing to the buffer.
         let waits = |split: &&mut SplitMessage| {
@@ -326,7 +332,7 @@ impl PointToPoint {
 
     /// Handles a get that failed while the peer is alive. The peer must send everything, after the end of a put that it has
     /// claimed.
-    pub(super) fn split_broken(&mut self, op: OpId) {
+    pub(in crate::engine) fn split_broken(&mut self, op: OpId) {
         let Some(split) = self.splits.of(op) else {
             return;
         };

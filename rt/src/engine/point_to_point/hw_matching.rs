@@ -12,8 +12,9 @@ use ripstop_fabric::{
     tags::MatchTag,
 };
 
-use super::{Engine, PointToPoint};
+use super::PointToPoint;
 use crate::{
+    engine::Engine,
     ops::{OpState, ReservedMessage},
     proto::wire::{EagerHeader, OpId},
 };
@@ -23,7 +24,7 @@ impl Engine {
     ///
     /// A buffer is not lent while a wildcard receive waits, which may get the message that would be placed. Nor is one that is
     /// longer than the longest eager message, because its message will probably be offered.
-    pub(super) fn post_tag_buffer(&mut self, op: OpId, least: usize) {
+    pub(in crate::engine) fn post_tag_buffer(&mut self, op: OpId, least: usize) {
         let Some(slot) = self.core.p2p.common.ops.get(op) else {
             return;
         };
@@ -51,7 +52,7 @@ impl Engine {
     }
 
     /// Asks the driver to return a lent buffer.
-    pub(super) fn recall_tag_buffer(&mut self, op: OpId) {
+    pub(in crate::engine) fn recall_tag_buffer(&mut self, op: OpId) {
         let lent = self
             .core
             .p2p
@@ -73,7 +74,7 @@ impl Engine {
 
 impl PointToPoint {
     /// Completes a receive that waited only for its buffer, which is back.
-    pub(super) fn settle(&mut self, op: OpId) {
+    pub(in crate::engine) fn settle(&mut self, op: OpId) {
         let Some(slot) = self.common.ops.get(op) else {
             return;
         };
@@ -94,7 +95,7 @@ impl PointToPoint {
 impl EagerHeader {
     /// Returns the tag of a message, if the message is long enough for an adapter to match it.
     #[inline]
-    pub(super) fn tag_for(&self, least: Option<usize>, len: usize) -> Option<MatchTag> {
+    pub(in crate::engine) fn tag_for(&self, least: Option<usize>, len: usize) -> Option<MatchTag> {
         let least = least?;
         let tag = MatchTag {
             context: self.ctx,
