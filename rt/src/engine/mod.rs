@@ -9,6 +9,7 @@
 //! application.
 
 mod close;
+mod collective;
 mod commons;
 mod down;
 mod flush;
@@ -17,7 +18,6 @@ mod liveness;
 mod pending_ops;
 mod point_to_point;
 mod preconnect;
-mod program;
 mod published;
 mod recovery;
 mod self_deadlock;
@@ -37,10 +37,10 @@ use std::sync::Arc;
 
 use self::close::RetiredDriver;
 pub(crate) use self::{
+    collective::{RunCall, RunOutcome, RunTicket, SingleRoundPoll, SingleRoundRun},
     commons::{EngineCommons, peer::UnexpectedLimits, program_events::ProgramJob},
     pending_ops::PendingOpReport,
     point_to_point::{PointToPoint, SendStart},
-    program::{RunCall, RunOutcome, RunTicket, SingleRoundPoll, SingleRoundRun},
     recovery::{AgreementId, FailureCursor, survivors},
     sleeper::SleeperId,
     window::{
@@ -88,7 +88,7 @@ pub(crate) struct EngineCore {
     /// Time since which tables have been larger than they need to be.
     bloated_since: Option<ClockTime>,
     shrinks_after: ClockTime,
-    programs: program::LazyProgramTable,
+    programs: collective::LazyProgramTable,
     recovery: recovery::LazyRecovery,
     windows: window::LazyWindowTable,
     /// Called with each peer that failed.
@@ -165,7 +165,7 @@ pub(crate) struct EngineSetup {
 impl Engine {
     pub(crate) fn new(mut driver: Box<dyn Driver>, setup: EngineSetup) -> Self {
         let connects = driver.connect_ahead().is_some();
-        let has_lists = program::list_max(&mut *driver) > 0;
+        let has_lists = collective::list_max(&mut *driver) > 0;
         let watches = !driver.caps().detects_death;
         let liveness = liveness::LivenessMonitor::new(setup.detect, setup.rank);
         let core = EngineCore {
@@ -177,7 +177,7 @@ impl Engine {
             own_wait: None,
             bloated_since: None,
             shrinks_after: ClockTime::default(),
-            programs: program::LazyProgramTable::default(),
+            programs: collective::LazyProgramTable::default(),
             recovery: recovery::LazyRecovery::default(),
             windows: window::LazyWindowTable::default(),
             on_failure: None,
@@ -310,7 +310,7 @@ impl EngineCore {
                 self.expire_sleeper(key);
                 continue;
             }
-            if key == program::STALL_PROBE_KEY {
+            if key == collective::STALL_PROBE_KEY {
                 self.ask_for_programs(now);
                 continue;
             }

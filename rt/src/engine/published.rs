@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, panic::Location};
 
-use super::{EngineCore, program};
+use super::{EngineCore, collective};
 use crate::{
     buffer::TypeSig,
     group::{RankGroup, WorldRank},
@@ -58,7 +58,7 @@ impl EngineCore {
             .common
             .timers
             .keys()
-            .all(|key| key == program::STALL_PROBE_KEY);
+            .all(|key| key == collective::STALL_PROBE_KEY);
         no_timer && self.p2p.common.commands_in_flight == 0 && self.is_without_transfers()
     }
 

@@ -1,7 +1,7 @@
 //! Agreements: one [`AgreeProtocol`] for each communicator, and its messages as headers.
 //!
 //! A rank that has dropped a communicator still answers for it, because another rank may not know yet what was decided. A rank
-//! that waits for a peer which never calls again [asks](crate::engine::program) that peer, and continues without it.
+//! that waits for a peer which never calls again [asks](crate::engine::collective) that peer, and continues without it.
 
 use std::{
     collections::{BTreeMap, VecDeque},
