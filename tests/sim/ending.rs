@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use ripstop::{
-    Collectives, Comm, ErrorKind, Result, Source, Tag,
+    Collectives, Comm, ErrorKind, OpError, Result, Source, Tag,
     sim::{Faults, SimError, Simulation, Transport, now},
 };
 
@@ -210,6 +210,31 @@ fn a_deadlock_is_seen_though_peers_are_watched() {
         .run(|world| async move { world.recv::<u8>(1 - world.rank(), 1).await.map(drop) })
         .unwrap_err();
     assert!(matches!(error, SimError::Deadlock(_)), "{error}");
+}
+
+/// Ranks that never exchanged a message learn of each other's end too, as on the other drivers.
+#[test]
+fn a_receive_from_a_rank_that_has_returned_fails() {
+    for job in [Simulation::new(3), simulation(3, "pause=0@1ms+1ms")] {
+        let report = job.run(|world| async move {
+            match world.rank() {
+                0 => world.recv::<u8>(2, 1).await.map(drop),
+                1 => world.probe(2, 1).await.map(drop).map_err(|error| OpError {
+                    error,
+                    buf: Vec::new(),
+                }),
+                _ => Ok(()),
+            }
+        });
+        let results = report.unwrap().results;
+        for (rank, result) in results.into_iter().flatten().enumerate().take(2) {
+            let error = result.expect_err("rank 2 sends nothing").error;
+            assert!(
+                matches!(error.kind, ErrorKind::PeerFinished { rank: 2 }),
+                "rank {rank}: {error}"
+            );
+        }
+    }
 }
 
 #[test]

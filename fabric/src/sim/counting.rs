@@ -33,7 +33,8 @@ impl SimWorld {
         let key: RemoteCounter = bytemuck::pod_read_unaligned(&packet.bytes);
         self.discard(slot);
         if !self.hosts[index(to)].is_open() {
-            return self.announce_close(to, from);
+            self.announce_close(to, from);
+            return;
         }
         let heard = !self.departed || !self.knows_down(to, from);
         if heard {

@@ -279,9 +279,9 @@ impl SimWorld {
         if self.hosts[index(rank)].is_open() {
             self.release_rank(rank, HostState::Closed(how));
             let peers: Vec<u32> = self.hosts[index(rank)].links.keys().copied().collect();
-            peers
-                .into_iter()
-                .for_each(|peer| self.announce_close(rank, peer));
+            for peer in peers {
+                self.announce_close(rank, peer);
+            }
             if how == DownCause::Failed {
                 self.plan_announcement(rank);
             }
@@ -317,19 +317,22 @@ impl SimWorld {
         self.release(rank, parked);
     }
 
-    /// Notifies a peer once that a rank has closed, after all messages to that peer. A killed rank notifies no peer.
-    pub(super) fn announce_close(&mut self, rank: u32, peer: u32) {
+    /// Notifies a peer once that a rank has closed, after all messages to that peer. A killed rank notifies no peer. Returns
+    /// true if the peer had not been notified before.
+    pub(super) fn announce_close(&mut self, rank: u32, peer: u32) -> bool {
         let HostState::Closed(how) = self.hosts[index(rank)].state else {
-            return;
+            return false;
         };
         let at = self.local(rank) + ps(self.model.nic.command_ns);
         let link = self.link(rank, peer);
-        if rank != peer && !std::mem::replace(&mut link.close_announced, true) {
+        let is_new = rank != peer && !std::mem::replace(&mut link.close_announced, true);
+        if is_new {
             self.dispatch(
                 at,
                 SimPacket::new(rank, peer, PacketPayload::Closing(how), Vec::new()),
             );
         }
+        is_new
     }
 
     fn plan_announcement(&mut self, rank: u32) {

@@ -152,6 +152,12 @@ impl Cluster {
         self.lock().pause(rank, time);
     }
 
+    /// Notifies `peer` that a rank has closed, as if they had been in contact. Returns true if the rank has closed, and the peer
+    /// had not been notified before.
+    pub fn report_close(&self, rank: u32, peer: u32) -> bool {
+        self.lock().announce_close(rank, peer)
+    }
+
     /// Returns true if the rank was neither closed nor killed.
     #[must_use]
     pub fn is_alive(&self, rank: u32) -> bool {

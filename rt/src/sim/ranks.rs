@@ -146,7 +146,12 @@ impl<T: 'static> RankTasks<T> {
                 ClusterStep::Turn { rank, computing } => self.turn(rank, computing)?,
                 ClusterStep::Quiet => {
                     let buried = self.bury_killed();
-                    if self.left > 0 && !buried && !self.ask_in_vain() && !self.end_own_waits() {
+                    if self.left > 0
+                        && !buried
+                        && !self.ask_in_vain()
+                        && !self.report_returned()
+                        && !self.end_own_waits()
+                    {
                         return Err(SimError::Deadlock(self.stuck()));
                     }
                 }
@@ -184,7 +189,9 @@ impl<T: 'static> RankTasks<T> {
         let goes_on = |rank: &RankTask<T>| {
             rank.is_busy(false) || !rank.shared.with(|engine| engine.core.is_passive())
         };
-        !self.ranks.iter().flatten().any(goes_on) && !self.end_own_waits()
+        !self.ranks.iter().flatten().any(goes_on)
+            && !self.report_returned()
+            && !self.end_own_waits()
     }
 
     fn turn(&mut self, number: u32, computing: bool) -> Result<(), SimError> {
@@ -236,6 +243,22 @@ impl<T: 'static> RankTasks<T> {
             }) || asked
         };
         self.ranks.iter().flatten().fold(false, ask)
+    }
+
+    /// Notifies ranks of the end of others for which they wait. Only ranks in contact have been notified so far. Returns true
+    /// if there were any.
+    fn report_returned(&mut self) -> bool {
+        let mut is_any = false;
+        for (number, rank) in (0..).zip(&self.ranks) {
+            let Some(rank) = rank else { continue };
+            let waits = rank.shared.with(|engine| engine.core.pending_ops());
+            let peers = waits.iter().filter_map(|wait| wait.peer);
+            for peer in peers {
+                is_any |= self.cluster.report_close(peer.0, number);
+            }
+        }
+        self.moved |= is_any;
+        is_any
     }
 
     /// Fails the operations of ranks that wait for themselves, because nothing else can happen any more. Returns true
