@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+use futures::{
+    future::try_join_all,
+    stream::{FuturesUnordered, TryStreamExt},
+};
 use ripstop::{Collectives, Comm, ErrorKind, Result, Runtime, Sum};
 
 #[ripstop::test(ranks = 2)]
@@ -19,6 +23,23 @@ async fn the_buffer_comes_home_with_an_error(world: Comm) -> Result<()> {
     };
     // ANCHOR_END: error
     assert_eq!(values, [1.0; 8]);
+    Ok(())
+}
+
+#[ripstop::test(ranks = 2)]
+async fn several_are_taken_as_they_complete(world: Comm) -> Result<()> {
+    let (size, mine) = (world.size(), [0.5; 4]);
+    let mut sum = 0.0;
+    // ANCHOR: several
+    let receives = (0..size).map(|from| world.recv::<f64>(from, 3));
+    let mut arriving: FuturesUnordered<_> = receives.collect(); // all receives are posted
+    let sending = try_join_all((0..size).map(|to| world.send(to, 3, mine)));
+    while let Some((values, _)) = arriving.try_next().await? {
+        sum += values.iter().sum::<f64>();
+    }
+    sending.await?;
+    // ANCHOR_END: several
+    assert_eq!(sum, 4.0);
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use crate::step::{CommandLine, StepRunner, target_dir};
 
 /// Names of the examples, and arguments that make the run short.
-const EXAMPLES: [(&str, &[&str]); 22] = [
+const EXAMPLES: [(&str, &[&str]); 23] = [
     ("hello", &[]),
     ("ring", &["--seconds", "0.2"]),
     ("halo", &["--n", "16", "--steps", "20"]),
@@ -15,6 +15,7 @@ const EXAMPLES: [(&str, &[&str]); 22] = [
     ),
     ("p3dfft", &["--n", "24", "--vars", "2", "--iters", "3"]),
     ("any_source_server", &[]),
+    ("as_they_come", &[]),
     ("checkpoint", &[CHECKPOINT]),
     ("complex_transpose", &[]),
     ("gather_ragged", &[]),
