@@ -1,6 +1,6 @@
 //! Snippets of the chapter on arrays.
 
-use ripstop::{Cart, Comm, Halo, Result, buffer::Layout};
+use ripstop::{Cart, Collectives, Comm, Halo, Result, buffer::Layout};
 
 #[ripstop::test(ranks = 2)]
 async fn faces_of_one_array(world: Comm) -> Result<()> {
@@ -99,6 +99,63 @@ async fn heat_spreads_over_the_ranks_as_on_one(world: Comm) -> Result<()> {
                 "row {y} of plane {z}"
             );
         }
+    }
+    Ok(())
+}
+
+#[ripstop::test(ranks = 4)]
+async fn a_matrix_is_transposed(world: Comm) -> Result<()> {
+    let (b, size) = (3, world.size());
+    let n = b * size;
+    let value = |row: usize, column: usize| row * n + column;
+    let first = world.rank() * b;
+    let rows: Vec<usize> = (0..b * n).map(|i| value(first + i / n, i % n)).collect();
+    // ANCHOR: transpose
+    // This rank has `b` rows of a matrix of `n` rows and columns, and wants its `b` columns.
+    let blocks = Layout::subarray(&[b, n], &[0..b, 0..b]).repeated(b, size);
+    let mut packed = Vec::new();
+    blocks.pack(&rows, &mut packed);
+    let received = world.all_to_all(packed).await?;
+
+    let column = Layout {
+        offset: 0,
+        block: 1,
+        stride: n,
+        count: b,
+    };
+    let mut columns = vec![0; b * n];
+    column
+        .repeated(1, b)
+        .repeated(b, size)
+        .unpack(&received, &mut columns);
+    // ANCHOR_END: transpose
+    let expected = (0..b * n).map(|i| value(i % n, first + i / n));
+    assert_eq!(columns, expected.collect::<Vec<_>>());
+    Ok(())
+}
+
+#[ripstop::test(ranks = 4)]
+async fn tiles_are_gathered(world: Comm) -> Result<()> {
+    let (height, width) = (2, 3);
+    let tile = vec![world.rank(); height * width];
+    // ANCHOR: tiles
+    let grid = world.cart(&[2, 2], &[false; 2]).await?;
+    if let Some(tiles) = grid.gather(0, tile).await? {
+        let mut picture = vec![0; 2 * height * 2 * width];
+        for (rank, tile) in tiles.chunks(height * width).enumerate() {
+            let at = grid.coords_of(rank);
+            let (y, x) = (at[0] * height, at[1] * width);
+            Layout::subarray(&[2 * height, 2 * width], &[y..y + height, x..x + width])
+                .unpack(tile, &mut picture);
+        }
+        // ANCHOR_END: tiles
+        let expected = [
+            [0, 0, 0, 1, 1, 1],
+            [0, 0, 0, 1, 1, 1],
+            [2, 2, 2, 3, 3, 3],
+            [2, 2, 2, 3, 3, 3],
+        ];
+        assert_eq!(picture, expected.concat());
     }
     Ok(())
 }
