@@ -23,6 +23,7 @@ use crate::{
     },
     clock::Clock,
     engine::{Engine, EngineSetup},
+    entry::RankRegistry,
     error::{Error, ErrorKind, Result},
     event_log::EventPrinter,
     executor,
@@ -64,6 +65,7 @@ pub struct Builder {
     plan: Option<HookPlan>,
     provider: Option<&'static dyn Provider>,
     reporter: Option<FailureReporter>,
+    registry: Option<RankRegistry>,
 }
 
 impl Runtime {
@@ -90,6 +92,7 @@ impl Runtime {
             plan: None,
             provider: None,
             reporter: None,
+            registry: None,
         }
     }
 
@@ -265,6 +268,12 @@ impl Builder {
         Self { reporter, ..self }
     }
 
+    /// Records the rank's view in `registry` when the runtime is made.
+    pub(crate) fn registry(self, registry: RankRegistry) -> Self {
+        let registry = Some(registry);
+        Self { registry, ..self }
+    }
+
     /// Joins the job and returns the runtime.
     ///
     /// # Errors
@@ -278,7 +287,7 @@ impl Builder {
         };
         let _printing = EventPrinter::start(&settings, boot.rank);
         let reporter = self.reporter.or_else(|| boot.exchange.reporter());
-        let view = ViewPublisher::of_process(&boot);
+        let view = view_of(&boot, self.registry.as_ref());
         let (board, arrival) = match self.board {
             Some(board) => (board.clone(), ArrivalGuard::new(&board, boot.on_node())),
             None => boot::arrive(&mut boot, settings.boot_timeout, reporter.as_ref())
@@ -340,6 +349,14 @@ impl Builder {
             handle: RuntimeHandle::new(shared),
             end: Mutex::new(Some(end)),
         })
+    }
+}
+
+/// Makes the view of a rank: of a thread if there is a registry, otherwise of a process.
+fn view_of(boot: &Boot, registry: Option<&RankRegistry>) -> Option<ViewPublisher> {
+    match registry {
+        Some(registry) => registry.register(boot),
+        None => ViewPublisher::of_process(boot),
     }
 }
 

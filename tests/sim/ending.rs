@@ -199,7 +199,13 @@ fn ranks_that_wait_for_each_other_are_named_with_their_lines() {
     }
     let text = error.to_string();
     assert!(
-        text.contains("rank 1: recv from rank 0, tag 42, communicator 0, at "),
+        text.contains("  ranks 1-2 (2 of 3) wait together: recv from rank - 1, tag 42, communicator 0, tests/sim/ending.rs:"),
+        "{text}"
+    );
+    assert!(
+        stuck
+            .verdict()
+            .starts_with("verdict: deadlock: rank 0 receives from 2 (tests/sim/ending.rs:"),
         "{text}"
     );
 }
@@ -249,7 +255,7 @@ fn a_barrier_that_one_rank_leaves_out_names_the_line_that_called_it() {
         .unwrap_err();
     let text = error.to_string();
     assert!(
-        text.contains("a collective of communicator 0, at tests/sim/ending.rs"),
+        text.contains("  ranks 0-1,3 (3 of 4) wait together: barrier #0 of communicator 0, tests/sim/ending.rs:"),
         "{text}"
     );
 }

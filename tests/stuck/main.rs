@@ -9,6 +9,7 @@
 )]
 
 mod faults;
+mod hung_tests;
 mod launcher;
 mod roles;
 

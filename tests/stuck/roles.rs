@@ -22,7 +22,7 @@ fn a_rank_of_a_job() {
     panic!("no role goes on: {role} ends with {result:?}");
 }
 
-async fn play(role: &str, world: &Comm) -> Result<(), ripstop::Error> {
+pub(crate) async fn play(role: &str, world: &Comm) -> Result<(), ripstop::Error> {
     let (me, size) = (world.rank(), world.size());
     let next = (me + 1) % size;
     match (role, me) {

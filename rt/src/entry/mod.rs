@@ -4,6 +4,7 @@ mod failure;
 mod hook;
 mod launched;
 mod process;
+mod rank_registry;
 mod ranks;
 mod sim;
 mod test;
@@ -12,6 +13,7 @@ mod tokio;
 
 use std::{future::Future, io::Write, process::ExitCode};
 
+pub(crate) use self::rank_registry::RankRegistry;
 #[cfg(feature = "tokio")]
 pub use self::tokio::run_on_tokio;
 pub use self::{

@@ -23,7 +23,7 @@ use rustix::{
 
 use super::{
     launched,
-    ranks::{PATIENCE, TestRanks},
+    ranks::{PATIENCE, TestRanks, wait_looking},
 };
 use crate::{
     boot::{
@@ -32,8 +32,10 @@ use crate::{
         report::{FailureReport, FailureReporter},
         wire::WireLine,
     },
+    clock::machine_nanos,
     error::remedy,
     runtime::{Builder, Runtime},
+    view::look::{JobLook, SeenRank},
 };
 
 /// Environment variable of a process that is one rank of a test. Its format is `test call rank size board`, or `test call` for
@@ -171,6 +173,7 @@ struct ProcessJob {
 
 struct TestProcess {
     number: u32,
+    pid: u32,
     /// Handle of the process. Unlike a process id, it never refers to another process. On systems without such handles it is
     /// `None`, and a rank that hangs ends with the test's process.
     process: Option<OwnedFd>,
@@ -185,15 +188,20 @@ struct TestProcess {
 
 impl ProcessJob {
     fn wait(mut self, ranks: TestRanks<'_>, ends: &Receiver<ProcessExit>) -> Result<(), String> {
-        let mut inquest = Inquest::new(ranks.size);
+        let (mut inquest, mut seen) = (Inquest::new(ranks.size), None);
         while self.running().next().is_some() {
             let limit = match inquest.finding() {
                 InquestFinding::Nothing => ranks.limit,
                 InquestFinding::Cause(_) => break,
                 _ => PATIENCE,
             };
-            let Ok((number, end)) = ends.recv_timeout(limit) else {
-                break;
+            let look = || self.look(ranks);
+            let (number, end) = match wait_looking(ends, limit, look) {
+                Ok(end) => end,
+                Err(looks) => {
+                    seen = looks;
+                    break;
+                }
             };
             // Read the reports of all ranks first: they were sent before this rank ended, and may explain why it did.
             for rank in &mut self.ranks {
@@ -214,11 +222,23 @@ impl ProcessJob {
             return Ok(());
         }
         let said: String = self.running().map(TestProcess::said).collect();
-        Err(format!("{}\n{said}", ranks.hang(&running)))
+        Err(format!("{}\n{said}", ranks.hang(&running, seen)))
     }
 
     fn running(&self) -> impl Iterator<Item = &TestProcess> {
         self.ranks.iter().filter(|rank| rank.end.is_none())
+    }
+
+    /// Looks at the views of the ranks. A rank that has ended has left the job, as far as a look tells.
+    fn look(&self, ranks: TestRanks<'_>) -> JobLook {
+        let view = |rank: &TestProcess| {
+            let mut seen = SeenRank::of_process(rank.pid, rank.number, ranks.size)?;
+            let end = rank.end.as_ref();
+            seen.ended = end.map(|end| (format!("has ended: {end}"), machine_nanos()));
+            Some(seen)
+        };
+        let seen: Vec<SeenRank> = self.ranks.iter().filter_map(view).collect();
+        JobLook::at(ranks.call.test.to_owned(), ranks.size, &seen)
     }
 
     /// Returns a sentence with the rank that failed first, how it ended, and its output.
@@ -321,11 +341,12 @@ fn start(
     let mut child = command.stdin(Stdio::from(OwnedFd::from(theirs))).spawn()?;
     drop(command);
     let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).ok();
-    let ended = ended.clone();
+    let (pid, ended) = (child.id(), ended.clone());
     // Sending fails if the test has already ended, which does no harm.
     thread::spawn(move || drop(ended.send((number, child.wait()))));
     Ok(TestProcess {
         number,
+        pid,
         process,
         output,
         reports,

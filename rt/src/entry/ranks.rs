@@ -8,7 +8,7 @@ use std::{
     panic::{self, AssertUnwindSafe},
     sync::{
         Arc,
-        mpsc::{self, Receiver},
+        mpsc::{self, Receiver, RecvTimeoutError},
     },
     thread,
     time::Duration,
@@ -17,6 +17,7 @@ use std::{
 use super::{
     failure::RankFailure,
     process::{self, TestCall},
+    rank_registry::RankRegistry,
 };
 use crate::{
     boot::{
@@ -25,6 +26,7 @@ use crate::{
         report::{FailureReport, FailureReporter},
     },
     runtime::{Builder, Runtime},
+    view::{look::JobLook, report::StuckReport},
 };
 
 /// Environment variable that says how ranks of tests run by default: `threads`, or `processes`, for fabrics that allow only one
@@ -128,11 +130,14 @@ impl TestRanks<'_> {
     {
         let (ended, ends) = mpsc::channel();
         let (reporting, reports) = mpsc::channel();
+        let registry = RankRegistry::default();
         for boot in boot::threads(self.size) {
             let (number, ended, rank) = (boot.rank, ended.clone(), rank.clone());
+            let registry = registry.clone();
             let reporter = FailureReporter::thread(number, reporting.clone());
             let body = move || {
-                let builder = Runtime::builder().boot(boot).reporter(Some(reporter));
+                let builder = Runtime::builder().boot(boot);
+                let builder = builder.reporter(Some(reporter)).registry(registry);
                 let outcome = panic::catch_unwind(AssertUnwindSafe(|| rank(number, builder)));
                 // Sending fails if another rank has failed and the test has ended, which does no harm.
                 drop(ended.send((number, outcome)));
@@ -144,7 +149,7 @@ impl TestRanks<'_> {
         }
         drop(ended);
         match self
-            .wait(&ends, &reports)
+            .wait(&ends, &reports, &registry)
             .map(|panic| panic.downcast::<RankFailure>())
         {
             None => {}
@@ -159,18 +164,24 @@ impl TestRanks<'_> {
         &self,
         ends: &Receiver<ThreadExit>,
         reports: &Receiver<(u32, FailureReport)>,
+        registry: &RankRegistry,
     ) -> Option<Box<dyn Any + Send>> {
         let mut inquest = Inquest::new(self.size);
         let mut running: Vec<u32> = (0..self.size).collect();
-        let mut panics = BTreeMap::new();
+        let (mut panics, mut seen) = (BTreeMap::new(), None);
         while !running.is_empty() {
             let limit = match inquest.finding() {
                 InquestFinding::Nothing => self.limit,
                 InquestFinding::Cause(_) => break,
                 _ => PATIENCE,
             };
-            let Ok((number, outcome)) = ends.recv_timeout(limit) else {
-                break;
+            let look = || registry.look(self.call.test, self.size);
+            let (number, outcome) = match wait_looking(ends, limit, look) {
+                Ok(end) => end,
+                Err(looks) => {
+                    seen = looks;
+                    break;
+                }
             };
             for (rank, report) in reports.try_iter() {
                 let _ = inquest.handle_report(rank, report); // A report from a thread is always valid.
@@ -185,17 +196,43 @@ impl TestRanks<'_> {
                 .remove(&cause)
                 .or_else(|| panics.pop_first().map(|(_, panic)| panic));
         }
-        assert!(running.is_empty(), "{}", self.hang(&running));
+        assert!(running.is_empty(), "{}", self.hang(&running, seen));
         None
     }
 
-    pub(super) fn hang(&self, running: &[u32]) -> String {
-        format!(
+    /// Returns what to say of ranks that hang. `looks` are an earlier and a later one at them.
+    pub(super) fn hang(&self, running: &[u32], looks: Option<Box<[JobLook; 2]>>) -> String {
+        let sentence = format!(
             "{}: ranks {running:?} did not end within {} s",
             self.call.test,
             self.limit.as_secs()
-        )
+        );
+        match looks {
+            Some(looks) => {
+                let [before, after] = *looks;
+                let report = StuckReport::of(&after.observed_after(&before), false);
+                format!("{sentence}\n{}", report.text())
+            }
+            None => sentence,
+        }
     }
+}
+
+/// Waits for the end of a rank, at most for `limit`. After that, returns a look at the ranks from halfway through and one from
+/// now; or nothing if no rank can end any more.
+pub(super) fn wait_looking<T>(
+    ends: &Receiver<T>,
+    limit: Duration,
+    look: impl Fn() -> JobLook,
+) -> Result<T, Option<Box<[JobLook; 2]>>> {
+    match ends.recv_timeout(limit / 2) {
+        Ok(end) => return Ok(end),
+        Err(RecvTimeoutError::Disconnected) => return Err(None),
+        Err(RecvTimeoutError::Timeout) => {}
+    }
+    let before = look();
+    ends.recv_timeout(limit - limit / 2)
+        .map_err(|_| Some(Box::new([before, look()])))
 }
 
 fn end_of(outcome: &thread::Result<()>) -> RankEnd {

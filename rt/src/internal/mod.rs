@@ -51,8 +51,8 @@ pub mod view {
     pub use crate::{
         clock::machine_nanos,
         view::{
-            PERIOD, PublishedComm, PublishedWait, RankPhase, RankSnapshot, StoredGroup, WaitKind,
-            layout, report,
+            PERIOD, ProcessStat, PublishedComm, PublishedWait, RankPhase, RankSnapshot,
+            StoredGroup, WaitKind, layout, look, report,
         },
     };
 }

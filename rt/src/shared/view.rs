@@ -4,7 +4,10 @@ use super::{RuntimeShared, lock, self_deadlock::SleeperKind};
 use crate::{
     clock::ClockTime,
     engine::Engine,
-    view::{PERIOD, RankPhase, ViewPublisher},
+    view::{
+        PERIOD, RankPhase, ViewPublisher,
+        layout::{RankView, ViewHead},
+    },
 };
 
 impl RuntimeShared {
@@ -28,6 +31,17 @@ impl RuntimeShared {
         // A thread that parks later sees this snapshot.
         view.write(snapshot, self.seat.has_waiting(), now);
         None
+    }
+
+    /// Returns a simulated rank as a view shows it, when nothing can happen any more. The rank does not know the time.
+    pub(crate) fn simulated_view(&self) -> RankView {
+        let mut snapshot = self.with(|engine| engine.core.published());
+        snapshot.phase = RankPhase::Waiting;
+        RankView {
+            head: ViewHead::new(self.place.rank.0, self.place.size, 0),
+            is_current: true,
+            snapshot,
+        }
     }
 
     /// Records that the last snapshot describes this rank no longer, because a thread has slept and may have something to do.

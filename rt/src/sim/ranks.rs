@@ -28,6 +28,11 @@ use crate::{
     reactor::Notifier,
     settings::Settings,
     shared::{Choices, RankPlacement, RuntimeParts, RuntimeShared, SleepMode},
+    view::{
+        RankPhase,
+        layout::RankView,
+        report::{ObservedJob, ObservedRank, ProcessState, StuckReport},
+    },
 };
 
 /// All ranks of one simulation.
@@ -386,6 +391,42 @@ impl<T: 'static> RankTasks<T> {
             time: self.now(),
             ranks: self.left,
             waits,
+            report: Box::new(StuckReport::of(&self.observed(), false)),
+        }
+    }
+
+    /// Returns what the ranks show. Nothing happens any more, so a second look would show the same.
+    fn observed(&self) -> ObservedJob {
+        let ranks = (0..).zip(self.ranks.iter().zip(&self.results));
+        let observed = |(number, (rank, result)): (u32, (&Option<RankTask<T>>, &Option<T>))| {
+            let view = match rank {
+                Some(rank) => rank.shared.simulated_view(),
+                None => RankView::resting(number, self.size, RankPhase::Left),
+            };
+            let process = match (rank, result) {
+                (None, None) => ProcessState::Ended {
+                    how: "was killed".to_owned(),
+                    ago: None,
+                },
+                _ => ProcessState::Alive {
+                    percent: 0,
+                    sleeps_in: String::new(),
+                },
+            };
+            ObservedRank {
+                rank: number,
+                pid: 0,
+                process,
+                before: Some(view.clone()),
+                view: Ok(view),
+            }
+        };
+        ObservedJob {
+            name: "a simulation".to_owned(),
+            size: self.size,
+            now: 0,
+            between: u64::MAX,
+            ranks: ranks.map(observed).collect(),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{fmt, panic::Location, time::Duration};
 
-use crate::engine::PendingOpReport;
+use crate::{engine::PendingOpReport, view::report::StuckReport};
 
 /// Operations that the unfinished ranks wait for.
 #[derive(Clone, Debug)]
@@ -14,6 +14,16 @@ pub struct Stuck {
     pub ranks: u32,
     /// Awaited operations, by rank; for a large job only the first ones.
     pub waits: Vec<SimWait>,
+    /// What ranks wait for, and what is wrong, as `ripstop stuck` says it of a real job.
+    pub(super) report: Box<StuckReport>,
+}
+
+impl Stuck {
+    /// Returns what is wrong, in one line.
+    #[must_use]
+    pub fn verdict(&self) -> &str {
+        &self.report.verdict
+    }
 }
 
 /// One operation that a rank waits for.
@@ -64,48 +74,10 @@ impl SimWait {
 
 impl fmt::Display for Stuck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { time, ranks, waits } = self;
+        let Self { time, ranks, .. } = self;
         write!(f, "At {time:?}, {ranks} rank(s) wait:")?;
-        waits.iter().try_for_each(|wait| write!(f, "\n  {wait}"))?;
-        if waits.len() >= WAITS_MAX {
-            f.write_str("\n  …")?;
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Display for SimWait {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(at) = self.at else {
-            return write!(
-                f,
-                "rank {}: no operation in flight; it awaits something other than communication",
-                self.rank
-            );
-        };
-        write!(f, "rank {}: {}", self.rank, self.what)?;
-        if self.what.starts_with("collective") {
-            return write!(f, " of communicator {}, at {at}", self.comm - 1);
-        }
-        let preposition = if self.what.starts_with("send") {
-            "to"
-        } else {
-            "from"
-        };
-        match self.peer {
-            Some(peer) => write!(f, " {preposition} rank {peer}")?,
-            None => write!(f, " {preposition} any rank")?,
-        }
-        // The collectives of a communicator have the odd number next to its own.
-        if self.comm % 2 == 1 {
-            write!(f, ", a collective of communicator {}", self.comm - 1)?;
-        } else {
-            match self.tag {
-                Some(tag) => write!(f, ", tag {tag}")?,
-                None => f.write_str(", any tag")?,
-            }
-            write!(f, ", communicator {}", self.comm)?;
-        }
-        write!(f, ", at {at}")
+        let groups = self.report.lines.iter().skip(1); // The first line is a head for real jobs.
+        let mut lines = groups.chain([&self.report.verdict]);
+        lines.try_for_each(|line| write!(f, "\n{line}"))
     }
 }

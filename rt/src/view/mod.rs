@@ -17,11 +17,14 @@
 
 mod in_flight;
 pub mod layout;
+pub mod look;
+mod process_stat;
 mod publisher;
 pub mod report;
 mod snapshot;
 
 pub use in_flight::OperationInFlight;
+pub use process_stat::ProcessStat;
 pub(crate) use publisher::ViewPublisher;
 pub use snapshot::{PublishedComm, PublishedWait, RankPhase, RankSnapshot, StoredGroup, WaitKind};
 

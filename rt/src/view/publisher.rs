@@ -1,6 +1,6 @@
 //! Writes the view of a rank.
 
-use std::{collections::BTreeMap, os::fd::OwnedFd};
+use std::{collections::BTreeMap, io, os::fd::OwnedFd};
 
 use bytemuck::bytes_of;
 use rustix::{
@@ -44,9 +44,23 @@ impl ViewPublisher {
         if boot.found == "threads" {
             return None;
         }
-        let memory = memfd_create(VIEW_NAME, MemfdFlags::CLOEXEC).ok()?;
+        Self::named(VIEW_NAME, boot)
+    }
+
+    /// Makes the view of a rank that is a thread, for readers in its process. It has another name, so others do not find it.
+    pub(crate) fn of_thread(boot: &Boot) -> Option<Self> {
+        Self::named("ripstop-thread-view", boot)
+    }
+
+    fn named(name: &str, boot: &Boot) -> Option<Self> {
+        let memory = memfd_create(name, MemfdFlags::CLOEXEC).ok()?;
         let head = ViewHead::new(boot.rank, boot.size, 0);
         Some(Self::new(memory, head))
+    }
+
+    /// Returns the memory, which is readable also after the rank has ended.
+    pub(crate) fn memory(&self) -> io::Result<OwnedFd> {
+        self.memory.try_clone()
     }
 
     fn new(memory: OwnedFd, head: ViewHead) -> Self {

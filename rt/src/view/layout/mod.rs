@@ -138,6 +138,20 @@ pub struct RankView {
     pub snapshot: RankSnapshot,
 }
 
+impl RankView {
+    /// Returns the view of a rank of this process that has no runtime.
+    pub(crate) fn resting(rank: u32, size: u32, phase: RankPhase) -> Self {
+        Self {
+            head: ViewHead::new(rank, size, 0),
+            is_current: true,
+            snapshot: RankSnapshot {
+                phase,
+                ..RankSnapshot::default()
+            },
+        }
+    }
+}
+
 impl ViewHead {
     /// Returns the head of this process's view of a rank.
     #[must_use]

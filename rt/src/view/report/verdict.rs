@@ -72,7 +72,10 @@ fn culprit(
 }
 
 fn dead(graph: &WaitGraph<'_>, rank: u32, how: &str, ago: Option<u64>) -> String {
-    let pid = graph.pid(rank);
+    let pid = match graph.pid(rank) {
+        0 => String::new(), // a simulated rank
+        pid => format!(" (pid {pid})"),
+    };
     let ago = ago.map_or_else(String::new, |ago| format!(" {} ago", seconds(ago)));
     let last = graph
         .awaited(rank)
@@ -80,7 +83,7 @@ fn dead(graph: &WaitGraph<'_>, rank: u32, how: &str, ago: Option<u64>) -> String
         .map(|wait| format!(", in {}", describe(wait, None)));
     let last = last.unwrap_or_default();
     let waiting = waiters(graph.waiters_of(rank).len());
-    format!("verdict: rank {rank} (pid {pid}) {how}{ago}{last}{waiting}")
+    format!("verdict: rank {rank}{pid} {how}{ago}{last}{waiting}")
 }
 
 /// Names ranks of which nothing was found while others wait to join the job with them.

@@ -107,11 +107,12 @@ impl<'a> WaitGraph<'a> {
         }
     }
 
-    /// Returns since when a rank has been in its state, of the machine's clock.
+    /// Returns since when a rank has been in its state, of the machine's clock. `None` for a simulated rank, whose operations say
+    /// 0.
     pub(super) fn waits_since(&self, rank: u32) -> Option<u64> {
         let snapshot = self.snapshot(rank)?;
         let awaited = self.holding(rank).iter().map(|wait| wait.since).max();
-        Some(awaited.unwrap_or(snapshot.taken))
+        Some(awaited.unwrap_or(snapshot.taken)).filter(|since| *since > 0)
     }
 
     /// Returns the nanoseconds for which nothing has begun or ended.

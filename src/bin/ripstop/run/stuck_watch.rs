@@ -8,13 +8,13 @@ use std::collections::{BTreeMap, btree_map::Entry};
 use std::time::{Duration, Instant};
 
 use ripstop_rt::Settings;
+use ripstop_rt::internal::view::look::{JobLook, SeenRank};
 use ripstop_rt::internal::view::machine_nanos;
 use ripstop_rt::internal::view::report::{JobStanding, StuckReport};
 
 use super::job::{LaunchedJob, now};
 use super::rank::{LaunchedRank, StdStream};
 use super::verdict::describe_exit;
-use crate::stuck::look::{JobLook, SeenRank};
 
 /// What the launcher knows about the views of its ranks.
 #[derive(Debug)]

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 
-use ripstop_rt::internal::view::layout::{VIEW_NAME, ViewHead};
-
-use super::look::{JobLook, ProcessStat, SeenRank, innermost_pid, open_view};
+use ripstop_rt::internal::view::ProcessStat;
+use ripstop_rt::internal::view::layout::ViewHead;
+use ripstop_rt::internal::view::look::{JobLook, SeenRank, innermost_pid, is_view, open_view};
 
 /// Everything that was found.
 pub(super) struct JobSearch {
@@ -160,14 +160,6 @@ impl FoundJob {
     pub(super) fn look(&self) -> JobLook {
         JobLook::at(self.name(), self.size, &self.ranks)
     }
-}
-
-/// Returns true for the name of a view's descriptor.
-pub(crate) fn is_view(link: &str) -> bool {
-    let name = link
-        .strip_prefix("/memfd:")
-        .and_then(|name| name.strip_suffix(" (deleted)"));
-    name == Some(VIEW_NAME)
 }
 
 fn slurm_job(pid: u32) -> Option<u32> {

@@ -2,7 +2,6 @@
 
 mod find;
 mod json;
-pub(crate) mod look;
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -11,11 +10,11 @@ use std::time::Duration;
 
 use clap::CommandFactory;
 use clap::error::ErrorKind;
+use ripstop_rt::internal::view::look::JobLook;
 use ripstop_rt::internal::view::report::{JobStanding, StuckReport};
 
 use crate::stderr_lines::print_line;
 use find::{FoundJob, JobSearch};
-use look::JobLook;
 
 /// Say which rank of a job waits for what, at which line, since when, and what is wrong.
 ///

@@ -1,61 +1,58 @@
 //! One look at the ranks of a job: their views, and the states of their processes.
 
-use std::fs::{self, File, OpenOptions};
-use std::io;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
-use std::sync::Arc;
+use std::{
+    fs::{self, File, OpenOptions},
+    io,
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+    sync::Arc,
+};
 
-use ripstop_rt::internal::view::layout::{RankView, ViewHead};
-use ripstop_rt::internal::view::machine_nanos;
-use ripstop_rt::internal::view::report::{ObservedJob, ObservedRank, ProcessState};
-use rustix::param::clock_ticks_per_second;
-
-use super::find::is_view;
+use super::{
+    ProcessStat,
+    layout::{RankView, VIEW_NAME, ViewHead},
+    report::{ObservedJob, ObservedRank, ProcessState},
+};
+use crate::clock::machine_nanos;
 
 /// A rank whose view is open here, so that it is readable after the rank has ended.
 #[derive(Clone, Debug)]
-pub(crate) struct SeenRank {
+pub struct SeenRank {
     head: ViewHead,
     file: Arc<File>,
     /// Its process, as seen from here; `None` if that was gone when the view was found.
     process: Option<u32>,
     /// How its process ended, and when, if the launcher knows it.
-    pub(crate) ended: Option<(String, u64)>,
+    pub ended: Option<(String, u64)>,
 }
 
 /// What one look has shown.
 #[derive(Clone, Debug)]
-pub(crate) struct JobLook {
+pub struct JobLook {
     name: String,
     size: u32,
     at: u64,
     ranks: Vec<LookedRank>,
 }
 
+/// What one look has shown of a rank.
 #[derive(Clone, Debug)]
-struct LookedRank {
-    head: ViewHead,
-    pid: u32,
-    view: Result<RankView, String>,
-    /// The process, unless it has ended.
-    stat: Option<ProcessStat>,
-    sleeps_in: String,
-    ended: Option<(String, u64)>,
-}
-
-/// What `/proc/PID/stat` says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ProcessStat {
-    state: u8,
-    pub(super) parent: u32,
-    /// Processor time, in ticks.
-    ticks: u64,
-    started: u64,
+pub(crate) struct LookedRank {
+    pub(crate) head: ViewHead,
+    pub(crate) pid: u32,
+    pub(crate) view: Result<RankView, String>,
+    /// The process, or the rank's thread, unless it has ended.
+    pub(crate) stat: Option<ProcessStat>,
+    /// Name of the kernel's function in which it sleeps. May be empty.
+    pub(crate) sleeps_in: String,
+    /// How it ended, and when, if that is known.
+    pub(crate) ended: Option<(String, u64)>,
 }
 
 impl SeenRank {
-    pub(super) fn new(head: ViewHead, file: File, process: Option<u32>) -> Self {
+    /// Keeps an open view. `process` is the process id as seen from here.
+    #[must_use]
+    pub fn new(head: ViewHead, file: File, process: Option<u32>) -> Self {
         Self {
             head,
             file: Arc::new(file),
@@ -65,7 +62,8 @@ impl SeenRank {
     }
 
     /// Opens the view of a process that is this rank of a job of this size; `None` if it has none yet.
-    pub(crate) fn of_process(pid: u32, rank: u32, size: u32) -> Option<Self> {
+    #[must_use]
+    pub fn of_process(pid: u32, rank: u32, size: u32) -> Option<Self> {
         let own = innermost_pid(pid)?;
         let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
         descriptors.flatten().find_map(|entry| {
@@ -80,7 +78,8 @@ impl SeenRank {
     }
 
     /// Returns the process id as seen from here, or the rank's own word if its process is gone.
-    pub(crate) fn pid(&self) -> u32 {
+    #[must_use]
+    pub fn pid(&self) -> u32 {
         self.process.unwrap_or(self.head.pid)
     }
 
@@ -102,8 +101,14 @@ impl SeenRank {
 }
 
 impl JobLook {
-    pub(crate) fn at(name: String, size: u32, ranks: &[SeenRank]) -> Self {
-        let ranks = ranks.iter().map(SeenRank::look).collect();
+    /// Looks at the ranks of a job.
+    #[must_use]
+    pub fn at(name: String, size: u32, ranks: &[SeenRank]) -> Self {
+        Self::of_ranks(name, size, ranks.iter().map(SeenRank::look).collect())
+    }
+
+    /// Keeps what was seen of the ranks of a job now.
+    pub(crate) fn of_ranks(name: String, size: u32, ranks: Vec<LookedRank>) -> Self {
         Self {
             name,
             size,
@@ -113,7 +118,8 @@ impl JobLook {
     }
 
     /// Returns what this look and an earlier one show together.
-    pub(crate) fn observed_after(self, before: &Self) -> ObservedJob {
+    #[must_use]
+    pub fn observed_after(self, before: &Self) -> ObservedJob {
         let between = self.at.saturating_sub(before.at);
         let ranks = self.ranks.into_iter().map(|rank| {
             let earlier = before.ranks.iter().find(|other| other.head == rank.head);
@@ -155,47 +161,11 @@ impl LookedRank {
     }
 }
 
-impl ProcessStat {
-    pub(super) fn of(pid: u32) -> Option<Self> {
-        Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
-    }
-
-    fn parse(stat: &str) -> Option<Self> {
-        // The name of the program, in parentheses, may hold anything.
-        let (_, fields) = stat.rsplit_once(')')?;
-        let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
-        let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
-        Some(Self {
-            state: *fields.first()?.as_bytes().first()?,
-            parent: u32::try_from(number(1)?).ok()?,
-            ticks: number(11)? + number(12)?,
-            started: number(19)?,
-        })
-    }
-
-    fn process_state(self, earlier: Option<Self>, between: u64, sleeps_in: String) -> ProcessState {
-        match self.state {
-            b'T' | b't' => ProcessState::Stopped,
-            b'D' if earlier.is_some_and(|earlier| earlier.state == b'D') => {
-                ProcessState::InKernel {
-                    function: sleeps_in,
-                }
-            }
-            _ => {
-                let ticks = earlier.map_or(0, |earlier| self.ticks.saturating_sub(earlier.ticks));
-                let nanos = ticks.saturating_mul(1_000_000_000 / clock_ticks_per_second().max(1));
-                let percent = nanos.saturating_mul(100).checked_div(between).unwrap_or(0);
-                ProcessState::Alive {
-                    percent: u32::try_from(percent).unwrap_or(u32::MAX),
-                    sleeps_in,
-                }
-            }
-        }
-    }
-}
-
 /// Opens what may be a view. A file of another kind that has the name by chance is not waited for.
-pub(super) fn open_view(path: &Path) -> io::Result<File> {
+///
+/// # Errors
+/// The file cannot be opened, or is not a regular file.
+pub fn open_view(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_NONBLOCK)
@@ -207,12 +177,22 @@ pub(super) fn open_view(path: &Path) -> io::Result<File> {
 }
 
 /// Returns the process id that a process has for itself, which differs from `pid` in a container.
-pub(super) fn innermost_pid(pid: u32) -> Option<u32> {
+#[must_use]
+pub fn innermost_pid(pid: u32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
     numbers.map_or(Some(pid), |numbers| {
         numbers.split_ascii_whitespace().last()?.parse().ok()
     })
+}
+
+/// Returns true for the name of a view's descriptor.
+#[must_use]
+pub fn is_view(link: &str) -> bool {
+    let name = link
+        .strip_prefix("/memfd:")
+        .and_then(|name| name.strip_suffix(" (deleted)"));
+    name == Some(VIEW_NAME)
 }
 
 /// Returns the name of the kernel's function in which the first thread of a process sleeps; empty if it is not known.
@@ -230,7 +210,7 @@ fn kernel_function(pid: u32) -> String {
 mod tests {
     use std::path::Path;
 
-    use super::{ProcessStat, ProcessState, innermost_pid, open_view};
+    use super::{innermost_pid, open_view};
 
     #[test]
     fn what_is_no_regular_file_is_not_opened_as_a_view() {
@@ -243,50 +223,5 @@ mod tests {
         let pid = std::process::id();
         assert_eq!(innermost_pid(pid), Some(pid));
         assert_eq!(innermost_pid(u32::MAX), None);
-    }
-
-    #[test]
-    fn a_process_may_have_any_name() {
-        let stat = "7 (a) R 1 (b)) T 5 1 1 0 -1 0 1 2 3 4 60 40 0 0 20 0 1 0 777 1 2";
-        let stat = ProcessStat::parse(stat).unwrap();
-        assert_eq!(
-            (stat.state, stat.parent, stat.ticks, stat.started),
-            (b'T', 5, 100, 777)
-        );
-        assert_eq!(
-            stat.process_state(None, 0, String::new()),
-            ProcessState::Stopped
-        );
-        for broken in [
-            "",
-            "7 (a",
-            "7 (a) R",
-            "7 (a) R x 1 1 0 -1 0 1 2 3 4 60 40 0 0 20 0 1 0 777",
-        ] {
-            assert_eq!(ProcessStat::parse(broken), None, "{broken}");
-        }
-    }
-
-    #[test]
-    fn processor_time_is_a_share_of_the_time_between_the_looks() {
-        let before = ProcessStat {
-            state: b'D',
-            parent: 1,
-            ticks: 100,
-            started: 7,
-        };
-        let ticks = before.ticks + rustix::param::clock_ticks_per_second() / 2;
-        let after = ProcessStat {
-            state: b'R',
-            ticks,
-            ..before
-        };
-        let state = after.process_state(Some(before), 1_000_000_000, String::new());
-        assert!(
-            matches!(state, ProcessState::Alive { percent: 50, .. }),
-            "{state:?}"
-        );
-        let state = before.process_state(Some(before), 1, "nfs_wait".to_owned());
-        assert!(matches!(state, ProcessState::InKernel { .. }), "{state:?}");
     }
 }
