@@ -155,13 +155,19 @@ impl Engine {
                 _ => core.p2p.common.complete_op(op, Err(ErrorKind::Closed)),
             }
         }
-        core.end_programs();
+        core.end_collectives();
         core.windows().end_windows();
         core.recovery().end_recovery();
     }
 }
 
 impl EngineCore {
+    /// Ends the programs after the driver is closed.
+    pub(super) fn end_collectives(&mut self) {
+        self.end_programs();
+        self.stop_stall_probe();
+    }
+
     /// Returns true if all messages to peers have left, and were received where a driver may lose them.
     pub(crate) fn has_sent_all(&self) -> bool {
         !self.p2p.common.peers.any_to_flush() && self.p2p.common.peers.unacked().next().is_none()

@@ -1,11 +1,33 @@
 //! Handling of peers that are down: everything that waits for them fails.
 
+use std::mem;
+
 use ripstop_fabric::driver::DownCause;
 
-use super::EngineCore;
+use super::{EngineCore, collective::DeferredPeerEvent};
 use crate::group::{RankGroup, WorldRank};
 
 impl EngineCore {
+    /// Handles a peer that is down. What it left in collective slots is looked for first.
+    pub(super) fn note_peer_down(&mut self, rank: WorldRank, why: DownCause) {
+        if self.programs.has_slot_waiters() {
+            let event = DeferredPeerEvent::Down(rank, why);
+            self.programs.deferred_events.push(event);
+        } else {
+            self.handle_peer_down(rank, why);
+        }
+    }
+
+    /// Handles the last events of peers, because the collective slots were checked.
+    pub(super) fn handle_deferred_events(&mut self) {
+        for event in mem::take(&mut self.programs.deferred_events) {
+            match event {
+                DeferredPeerEvent::Down(rank, why) => self.handle_peer_down(rank, why),
+                DeferredPeerEvent::Over(rank, header) => self.is_through(rank, &header),
+            }
+        }
+    }
+
     /// Handles a peer that is down: fails everything that waits for it.
     pub(super) fn handle_peer_down(&mut self, rank: WorldRank, why: DownCause) {
         if !self.p2p.common.peers.fall(rank, why) {

@@ -39,6 +39,13 @@ impl Engine {
         if self.core.p2p.common.peers.any_to_flush() {
             self.flush_peers();
         }
+        if self.core.p2p.common.has_program_events() {
+            self.flush_programs();
+        }
+    }
+
+    /// Carries collectives on, and posts what they ask for.
+    fn flush_programs(&mut self) {
         while self.core.p2p.common.has_program_events() {
             self.progress_programs();
             if !self.core.p2p.common.commands.is_empty() {
@@ -48,6 +55,7 @@ impl Engine {
                 self.flush_peers();
             }
         }
+        self.core.stop_stall_probe();
     }
 
     fn flush_peers(&mut self) {

@@ -20,10 +20,12 @@ mod point_to_point;
 mod preconnect;
 mod published;
 mod recovery;
+mod revocation;
 mod self_deadlock;
 mod shrink;
 mod sink;
 mod sleeper;
+mod stall_probe;
 #[cfg(test)]
 mod tests;
 mod window;
@@ -41,7 +43,7 @@ pub(crate) use self::{
     commons::{EngineCommons, peer::UnexpectedLimits, program_events::ProgramJob},
     pending_ops::PendingOpReport,
     point_to_point::{PointToPoint, SendStart},
-    recovery::{AgreementId, FailureCursor, survivors},
+    recovery::{AgreementId, FailureCursor, RecoveryPart, survivors},
     sleeper::SleeperId,
     window::{
         EpochCounters, FenceMethod, FencePoll, FenceResult, NotifyResult, NumberType,
@@ -197,6 +199,7 @@ impl Engine {
         let mut events = self.driver.progress(ARRIVALS_MAX, &mut self.core).events;
         if self.core.programs.has_slot_waiters() {
             events += self.poll_collective_slots();
+            self.core.handle_deferred_events();
         }
         self.core.expire(now);
         if self.core.p2p.common.watches {
@@ -303,6 +306,14 @@ impl Engine {
 }
 
 impl EngineCore {
+    pub(crate) fn recovery(&mut self) -> RecoveryPart<'_> {
+        let Self { recovery, p2p, .. } = self;
+        RecoveryPart {
+            recovery,
+            common: &mut p2p.common,
+        }
+    }
+
     /// Ends the operations and sleeps whose time limit has passed.
     fn expire(&mut self, now: ClockTime) {
         while let Some(key) = self.p2p.common.timers.pop_expired(now) {
@@ -310,7 +321,7 @@ impl EngineCore {
                 self.expire_sleeper(key);
                 continue;
             }
-            if key == collective::STALL_PROBE_KEY {
+            if key == stall_probe::KEY {
                 self.ask_for_programs(now);
                 continue;
             }

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, panic::Location};
 
-use super::{EngineCore, collective};
+use super::{EngineCore, stall_probe};
 use crate::{
     buffer::TypeSig,
     group::{RankGroup, WorldRank},
@@ -58,7 +58,7 @@ impl EngineCore {
             .common
             .timers
             .keys()
-            .all(|key| key == collective::STALL_PROBE_KEY);
+            .all(|key| key == stall_probe::KEY);
         no_timer && self.p2p.common.commands_in_flight == 0 && self.is_without_transfers()
     }
 

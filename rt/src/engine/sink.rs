@@ -16,7 +16,7 @@ use crate::{
     group::WorldRank,
     ops::{MessageStatus, OpState},
     proto::{
-        matching::{ArrivalOutcome, MessageEnvelope},
+        matching::{ArrivalOutcome, MessageEnvelope, UnexpectedHandle},
         wire::{
             self, BareHeader, BlockedHeader, EagerHeader, OpHeader, OpId, RtsHeader, WireKind, read,
         },
@@ -349,12 +349,7 @@ impl EngineCore {
         let index = self.p2p.messages.next();
         match self.p2p.matching.arrive(envelope, index) {
             ArrivalOutcome::Waits(place) => {
-                self.store_unexpected_checked(
-                    envelope,
-                    header.sig,
-                    &MessageBody::Bytes(body),
-                    place,
-                );
+                self.store_unexpected(envelope, header.sig, &MessageBody::Bytes(body), place);
             }
             ArrivalOutcome::Matched { recv, arrival } => {
                 let delivered = self
@@ -366,6 +361,22 @@ impl EngineCore {
                         .fail_recv_and_requeue(recv, kind, envelope, arrival, header.sig, &content);
                 }
             }
+        }
+    }
+
+    /// Stores an unexpected message.
+    #[inline]
+    fn store_unexpected(
+        &mut self,
+        envelope: MessageEnvelope,
+        sig: u64,
+        content: &MessageBody<'_>,
+        place: UnexpectedHandle,
+    ) {
+        if envelope.ctx & 1 == 1 {
+            self.store_for_collective(envelope, sig, content, place);
+        } else {
+            self.p2p.store_or_refuse(envelope, sig, content, place);
         }
     }
 
@@ -392,7 +403,7 @@ impl EngineCore {
         let index = self.p2p.messages.next();
         match self.p2p.matching.arrive(envelope, index) {
             ArrivalOutcome::Waits(place) => {
-                self.store_unexpected_checked(envelope, header.sig, &content, place);
+                self.store_unexpected(envelope, header.sig, &content, place);
             }
             ArrivalOutcome::Matched { recv, arrival } => {
                 if let Err(kind) = self

@@ -4,11 +4,9 @@
 //! A program that is not a [single-round run](super::single_round) any more, or never was, also checks the slots for its messages
 //! in every turn.
 
-use std::mem;
+use ripstop_fabric::driver::{NamedSlots, PayloadView, SlotName, SlotReceipt};
 
-use ripstop_fabric::driver::{DownCause, NamedSlots, PayloadView, SlotName, SlotReceipt};
-
-use super::{DeferredPeerEvent, RunCall, run::ProgramRun, run::StepExecutor};
+use super::{RunCall, run::ProgramRun, run::StepExecutor};
 use crate::{
     engine::{Engine, EngineCore, commons::collective_registry::CollectiveFailure},
     error::ErrorKind,
@@ -24,21 +22,14 @@ const RANKS_MAX: usize = 16;
 const ALL_EVERY: u32 = 16;
 
 impl Engine {
-    /// Checks the collective slots for messages of programs in progress. Handles the deferred reports of peers after that.
+    /// Checks the collective slots for messages of programs in progress.
     #[inline(never)]
     pub(in crate::engine) fn poll_collective_slots(&mut self) -> u32 {
         let turns = &mut self.core.programs.slot_turns;
         *turns = turns.wrapping_add(1);
         let all = turns.is_multiple_of(ALL_EVERY) || !self.core.programs.deferred_events.is_empty();
         let runs = self.core.programs.runs.len();
-        let events = (0..runs).map(|index| self.look_for_run(index, all)).sum();
-        for news in mem::take(&mut self.core.programs.deferred_events) {
-            match news {
-                DeferredPeerEvent::Down(rank, why) => self.core.handle_peer_down(rank, why),
-                DeferredPeerEvent::Over(rank, header) => self.core.is_through(rank, &header),
-            }
-        }
-        events
+        (0..runs).map(|index| self.look_for_run(index, all)).sum()
     }
 
     fn look_for_run(&mut self, index: usize, all: bool) -> u32 {
@@ -247,17 +238,6 @@ impl EngineCore {
             self.report_block_event(index, at);
         }
         self.p2p.common.mark_dirty(index);
-    }
-
-    /// Handles a peer that is down. What it left in collective slots is looked for first.
-    pub(in crate::engine) fn note_peer_down(&mut self, rank: WorldRank, why: DownCause) {
-        if self.programs.has_slot_waiters() {
-            self.programs
-                .deferred_events
-                .push(DeferredPeerEvent::Down(rank, why));
-        } else {
-            self.handle_peer_down(rank, why);
-        }
     }
 }
 

@@ -66,8 +66,8 @@ impl EngineCore {
         self.p2p.common.calls.agreeing.push(id);
     }
 
-    /// Records that a creation has ended.
-    pub(crate) fn record_creation_end(&mut self, id: CollectiveId) {
+    /// Forgets a creation that has ended.
+    pub(in crate::engine) fn end_creating(&mut self, id: CollectiveId) {
         let agreeing = &mut self.p2p.common.calls.agreeing;
         if let Some(at) = agreeing.iter().position(|its| *its == id) {
             agreeing.swap_remove(at);
@@ -76,7 +76,6 @@ impl EngineCore {
                 .calls
                 .makers_asked
                 .retain(|(_, its)| *its != id);
-            self.stop_stall_probe();
         }
     }
 

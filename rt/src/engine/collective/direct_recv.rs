@@ -20,12 +20,7 @@ use crate::{
 impl EngineCore {
     /// Returns true if receives of new programs may wait directly.
     pub(super) fn may_wait_directly(&self) -> bool {
-        !self.p2p.common.watches && self.hears_in_order() && self.p2p.common.peers.downs() == 0
-    }
-
-    /// Returns true if everything that a peer sends arrives in the order in which it was sent.
-    pub(super) fn hears_in_order(&self) -> bool {
-        self.p2p.common.peers.reliable && !self.p2p.fetches.is_active()
+        !self.p2p.common.watches && self.p2p.hears_in_order() && self.p2p.common.peers.downs() == 0
     }
 
     /// Begins a receive of a program: takes a stored message, or waits.

@@ -40,7 +40,6 @@ impl EngineCore {
             self.leave_slot(index, id, sig, &mut offloaded);
         }
         self.p2p.common.calls.end(id, sig, line);
-        self.stop_stall_probe();
         if let Some(reducer) = reducer.filter(|reducer| !reducer.is_built_in()) {
             self.p2p.common.garbage.push(ErasedBuffer::of(reducer));
         }

@@ -161,7 +161,7 @@ impl Engine {
             self.core.fail(job.run, ErrorKind::Aborted { rank: me });
         }
         if self.core.p2p.common.ended {
-            return self.core.end_programs();
+            return self.core.end_collectives();
         }
         self.core.p2p.common.mark_dirty(job.run);
         self.flush();

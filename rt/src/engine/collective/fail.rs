@@ -25,6 +25,14 @@ use crate::{
     },
 };
 
+/// What became of a peer's report that a collective has failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::engine) enum AbortResult {
+    Handled,
+    /// This rank is not in the communicator yet.
+    UnknownContext,
+}
+
 impl EngineCore {
     /// Forgets the collectives of a communicator whose last handle was dropped.
     pub(in crate::engine) fn forget_programs(&mut self, ctx: u32) {
@@ -225,15 +233,16 @@ impl EngineCore {
     }
 
     /// Handles a peer's report that a collective has failed. Only members of the communicator are believed.
-    pub(in crate::engine) fn handle_abort(&mut self, rank: WorldRank, header: &AbortHeader) {
+    pub(in crate::engine) fn note_abort(
+        &mut self,
+        rank: WorldRank,
+        header: &AbortHeader,
+    ) -> AbortResult {
         let id = CollectiveId::new(header.ctx, header.tag);
         let is_of_collectives = !id.context.is_multiple_of(2);
         let member = self.group_of(id.context).map(|group| group.contains(rank));
         match CollectiveFailure::read(header).filter(|_| is_of_collectives) {
-            Some(_) if member.is_none() => {
-                self.recovery()
-                    .keep_early_revocation(id.context, rank, Some(*header))
-            }
+            Some(_) if member.is_none() => return AbortResult::UnknownContext,
             Some(why) if member == Some(true) => {
                 if matches!(why, CollectiveFailure::Finished(finished) if finished == rank) {
                     self.lose_invited(rank, id);
@@ -242,29 +251,11 @@ impl EngineCore {
             }
             _ => self.p2p.common.refused += 1,
         }
+        AbortResult::Handled
     }
 
-    /// Stores an unexpected message. A message of a collective also shows whether its sender calls the same collective.
-    #[inline]
-    pub(in crate::engine) fn store_unexpected_checked(
-        &mut self,
-        envelope: MessageEnvelope,
-        sig: u64,
-        content: &MessageBody<'_>,
-        place: UnexpectedHandle,
-    ) {
-        if !envelope.ctx.is_multiple_of(2) {
-            self.store_for_collective(envelope, sig, content, place);
-        } else if self.p2p.common.has_stopped_receiving(envelope.ctx) {
-            self.p2p.matching.withdraw(place);
-            self.p2p.note_unreceived(envelope, sig, content.bytes());
-            self.p2p.refuse_revoked(envelope, content);
-        } else {
-            let _stored = self.p2p.store_unexpected(envelope, sig, content, place);
-        }
-    }
-
-    fn store_for_collective(
+    /// Stores an unexpected message of a collective. It also shows whether its sender calls the same collective.
+    pub(in crate::engine) fn store_for_collective(
         &mut self,
         envelope: MessageEnvelope,
         sig: u64,

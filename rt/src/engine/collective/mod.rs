@@ -24,7 +24,7 @@ mod polled_baseline;
 mod quiesce;
 mod run;
 mod single_round;
-mod stall_probe;
+mod stall_answers;
 mod task_list_slots;
 
 use std::{
@@ -35,8 +35,8 @@ use std::{
     sync::Arc,
 };
 
+pub(super) use self::fail::AbortResult;
 pub(super) use self::offloaded::list_max;
-pub(super) use self::stall_probe::KEY as STALL_PROBE_KEY;
 pub(crate) use self::{
     end::RunOutcome,
     single_round::{SingleRoundPoll, SingleRoundRun},
@@ -48,7 +48,7 @@ use self::{
     run::{ProgramRun, RunScratch},
     task_list_slots::{TaskListSlot, TaskListSlotId},
 };
-use super::{Engine, EngineCore};
+use super::{Engine, EngineCore, stall_probe::StallProbe};
 use crate::{
     buffer::{RecvBuf, SendBuf, TypeSig},
     error::ErrorKind,
@@ -83,8 +83,8 @@ pub(super) struct ProgramTable {
     compared: compare::CallComparisons,
     /// Panics of reductions, for the futures of their programs.
     panics: Vec<(OpId, PanicPayload)>,
-    /// Timer that [asks](stall_probe) the peers of a stalled program.
-    stall_probe: Option<stall_probe::StallProbe>,
+    /// Timer that [asks](super::stall_probe) the peers of a stalled program.
+    pub(super) stall_probe: Option<StallProbe>,
     /// Shared resources of programs that run as task lists, by context and slot number.
     slots: BTreeMap<TaskListSlotId, TaskListSlot>,
     /// Serial number of the last program that ran as task lists.
@@ -93,7 +93,7 @@ pub(super) struct ProgramTable {
     /// Programs in flight whose messages may arrive in collective slots.
     slot_waiters: usize,
     /// Events of peers that must wait until the collective slots were checked.
-    deferred_events: Vec<DeferredPeerEvent>,
+    pub(super) deferred_events: Vec<DeferredPeerEvent>,
     /// Scratch of single-round runs.
     scratch: Vec<u128>,
     /// Single-round runs that completed immediately.
@@ -273,7 +273,7 @@ impl Engine {
         let (buffers, areas) = self.core.p2p.common.ops.hold_pair(call.op_info(), buffers);
         let run = self.core.begin(call, buffers.op, areas, over);
         if self.core.p2p.common.ended {
-            self.core.end_programs();
+            self.core.end_collectives();
         } else {
             self.advance_run(run);
         }

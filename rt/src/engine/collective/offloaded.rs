@@ -268,7 +268,7 @@ impl Engine {
                 let Some(stranger) = stranger.and_then(|peer| run.group.world_of(peer)) else {
                     // A peer has closed its memory, and will say why unless it has failed.
                     offloaded.homeless = true;
-                    return (!self.core.hears_in_order()).then(homeless);
+                    return (!self.core.p2p.hears_in_order()).then(homeless);
                 };
                 offloaded.stranger = Some(stranger);
                 let waits = self.core.probe_refusing_peer(stranger, id, sig);

@@ -12,6 +12,7 @@ impl Engine {
         if let Some(run) = self.core.run_of(ticket) {
             run.stirred = false;
             self.advance_run(ticket.run);
+            self.core.stop_stall_probe();
             self.flush();
         }
     }

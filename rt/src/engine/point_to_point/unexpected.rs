@@ -15,6 +15,25 @@ use crate::{
 };
 
 impl PointToPoint {
+    /// Stores an unexpected message of the application, or turns it away if this rank receives none on that communicator any
+    /// more.
+    #[inline]
+    pub(in crate::engine) fn store_or_refuse(
+        &mut self,
+        envelope: MessageEnvelope,
+        sig: u64,
+        content: &MessageBody<'_>,
+        place: UnexpectedHandle,
+    ) {
+        if self.common.has_stopped_receiving(envelope.ctx) {
+            self.matching.withdraw(place);
+            self.note_unreceived(envelope, sig, content.bytes());
+            self.refuse_revoked(envelope, content);
+        } else {
+            let _stored = self.store_unexpected(envelope, sig, content, place);
+        }
+    }
+
     /// Stores an unexpected message if its sender has credits for it. Returns true if it is stored.
     pub(in crate::engine) fn store_unexpected(
         &mut self,
@@ -64,6 +83,11 @@ impl PointToPoint {
             charged: true,
         };
         self.put_back(message, arrival);
+    }
+
+    /// Returns true if everything that a peer sends arrives in the order in which it was sent.
+    pub(in crate::engine) fn hears_in_order(&self) -> bool {
+        self.common.peers.reliable && !self.fetches.is_active()
     }
 
     /// Returns true if a receive is posted.

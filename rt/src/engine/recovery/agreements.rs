@@ -12,13 +12,13 @@ use std::{
 };
 
 use super::{
-    Engine, LazyRecovery, RecoveryPart,
+    LazyRecovery, RecoveryPart,
     agree_calls::{AgreeCalls, CommCreation},
     agree_headers::{headers, read},
 };
 use crate::{
     contexts::ContextIds,
-    engine::pending_ops::PendingOpReport,
+    engine::{Engine, pending_ops::PendingOpReport},
     error::ErrorKind,
     group::{CommRank, RankGroup, WorldRank},
     proto::{
@@ -210,7 +210,7 @@ impl RecoveryPart<'_> {
 
 impl RecoveryPart<'_> {
     /// Returns the communicators that were created although no future of this rank waits for them: their contexts and members.
-    pub(super) fn take_unwanted(&mut self) -> Vec<(u32, RankGroup)> {
+    pub(in crate::engine) fn take_unwanted(&mut self) -> Vec<(u32, RankGroup)> {
         let state = self.recovery.get_mut();
         state.map_or_else(Vec::new, |state| mem::take(&mut state.agreements.unwanted))
     }
@@ -255,7 +255,7 @@ impl RecoveryPart<'_> {
     }
 
     /// Continues agreements without a peer that is down.
-    pub(super) fn agree_without(&mut self, rank: WorldRank) {
+    pub(in crate::engine) fn agree_without(&mut self, rank: WorldRank) {
         let Some(state) = self.recovery.get_mut() else {
             return;
         };
@@ -332,7 +332,7 @@ impl RecoveryPart<'_> {
     }
 
     /// Enters a communicator, maybe again, and handles the headers that came early.
-    pub(super) fn enter_agreements(&mut self, ctx: u32) {
+    pub(in crate::engine) fn enter_agreements(&mut self, ctx: u32) {
         let Some(state) = self.recovery.get_mut() else {
             return;
         };

@@ -12,15 +12,13 @@ use std::{
     task::Waker,
 };
 
-use ripstop_fabric::driver::DownCause;
-
 use self::{agreements::CommAgreements, failures::FailureFollower, revoke::EarlyRevocation};
 pub(crate) use self::{
     agreements::{AgreementId, survivors},
     failures::FailureCursor,
 };
-use super::{Engine, EngineCommons, EngineCore};
-use crate::group::{RankGroup, WorldRank};
+use super::EngineCommons;
+use crate::group::WorldRank;
 
 /// State for recovery, allocated when first needed: most jobs never need it.
 #[derive(Default)]
@@ -40,6 +38,11 @@ struct RecoveryState {
 }
 
 impl LazyRecovery {
+    /// Returns true if this rank has needed any state for recovery.
+    pub(super) fn is_used(&self) -> bool {
+        self.0.is_some()
+    }
+
     fn get(&self) -> Option<&RecoveryState> {
         self.0.as_deref()
     }
@@ -63,21 +66,10 @@ fn remember(place: &mut Option<Waker>, waker: &Waker) -> Option<Waker> {
     }
 }
 
-impl Engine {
-    /// Registers a handle's communicator, with both its contexts.
-    pub(crate) fn join(&mut self, ctx: u32, group: &RankGroup) {
-        self.core.join_group(ctx, group);
-        self.core.join_group(ctx + 1, group);
-        if self.core.p2p.common.peers.has_new_work() {
-            self.flush();
-        }
-    }
-}
-
 /// Recovery from failures, with all that it uses of the rest of the engine.
 pub(crate) struct RecoveryPart<'a> {
-    recovery: &'a mut LazyRecovery,
-    common: &'a mut EngineCommons,
+    pub(super) recovery: &'a mut LazyRecovery,
+    pub(super) common: &'a mut EngineCommons,
 }
 
 impl RecoveryPart<'_> {
@@ -90,44 +82,5 @@ impl RecoveryPart<'_> {
         let followers = followers.filter_map(|follower| follower.waker.take());
         let wakers: Vec<Waker> = followers.chain(state.agreements.take_wakers()).collect();
         self.common.wakers.extend(wakers);
-    }
-}
-
-impl EngineCore {
-    pub(crate) fn recovery(&mut self) -> RecoveryPart<'_> {
-        let Self { recovery, p2p, .. } = self;
-        RecoveryPart {
-            recovery,
-            common: &mut p2p.common,
-        }
-    }
-
-    /// Makes a call that may decide agreements. Then leaves the communicators that were created without a future waiting here, as
-    /// if the last handle had been dropped. So peers get the usual answers.
-    pub(crate) fn in_recovery<T>(&mut self, call: impl FnOnce(&mut RecoveryPart<'_>) -> T) -> T {
-        let result = call(&mut self.recovery());
-        for (number, made) in self.recovery().take_unwanted() {
-            let both = [number, number + 1];
-            both.into_iter().for_each(|ctx| self.join_group(ctx, &made));
-            both.into_iter().for_each(|ctx| self.leave_group(ctx));
-        }
-        result
-    }
-
-    /// Handles a peer that is down.
-    pub(super) fn recover_from(&mut self, rank: WorldRank, why: DownCause) {
-        if why == DownCause::Failed {
-            self.recovery().note_failure(rank);
-        }
-        self.spread_around(rank);
-        self.in_recovery(|part| part.agree_without(rank));
-    }
-
-    /// Enters a communicator, and handles the reports that came early.
-    pub(super) fn enter(&mut self, ctx: u32, group: &RankGroup) {
-        if self.recovery.get().is_some() {
-            self.enter_revoked(ctx, group);
-            self.in_recovery(|part| part.enter_agreements(ctx));
-        }
     }
 }

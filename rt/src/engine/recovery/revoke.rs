@@ -10,11 +10,9 @@ use std::{
     mem,
 };
 
-use super::{Engine, EngineCore, RecoveryPart};
+use super::RecoveryPart;
 use crate::{
-    error::ErrorKind,
     group::{RankGroup, WorldRank},
-    ops::OpSlot,
     proto::wire::{AbortHeader, RevokeHeader},
 };
 
@@ -23,19 +21,11 @@ const EARLY_MAX: usize = 1 << 10;
 
 /// Report about a communicator that this rank is not in yet, with its sender.
 #[derive(Debug)]
-pub(super) struct EarlyRevocation {
+pub(in crate::engine) struct EarlyRevocation {
     ctx: u32,
-    by: WorldRank,
+    pub(in crate::engine) by: WorldRank,
     /// The collective that failed there, or `None` if the application has revoked the communicator.
-    failed: Option<AbortHeader>,
-}
-
-impl Engine {
-    /// Revokes a communicator for the application.
-    pub(crate) fn revoke(&mut self, ctx: u32) {
-        self.core.revoke_all(ctx);
-        self.flush();
-    }
+    pub(in crate::engine) failed: Option<AbortHeader>,
 }
 
 impl RecoveryPart<'_> {
@@ -61,91 +51,58 @@ impl RecoveryPart<'_> {
         }
         early.push_back(EarlyRevocation { ctx, by, failed });
     }
-}
 
-impl EngineCore {
-    /// Handles a peer's report that a communicator is revoked.
-    pub(in crate::engine) fn handle_revoke(&mut self, rank: WorldRank, header: &RevokeHeader) {
-        let ctx = header.ctx;
-        let member = self
-            .p2p
-            .common
-            .members(ctx)
-            .map(|group| group.contains(rank));
-        match member {
-            _ if !ctx.is_multiple_of(2) => self.p2p.common.refused += 1,
-            Some(true) => self.revoke_all(ctx),
-            Some(false) => self.p2p.common.refused += 1,
-            None => self.recovery().keep_early_revocation(ctx, rank, None),
-        }
-    }
-
-    pub(super) fn enter_revoked(&mut self, ctx: u32, group: &RankGroup) {
+    /// Takes the reports about a communicator that came before this rank was in it, those of members.
+    pub(in crate::engine) fn take_early_revocations(
+        &mut self,
+        ctx: u32,
+        group: &RankGroup,
+    ) -> VecDeque<EarlyRevocation> {
         let Some(state) = self.recovery.get_mut() else {
-            return;
+            return VecDeque::new();
         };
-        let (news, others) = mem::take(&mut state.early)
+        let (mut news, others) = mem::take(&mut state.early)
             .into_iter()
             .partition::<VecDeque<_>, _>(|early| early.ctx == ctx);
         state.early = others;
-        for EarlyRevocation { by, failed, .. } in news {
-            match failed {
-                _ if !group.contains(by) => {}
-                Some(header) => self.handle_abort(by, &header),
-                None => self.revoke_all(ctx),
-            }
-        }
+        news.retain(|early| group.contains(early.by));
+        news
     }
 
-    pub(in crate::engine) fn revoke_all(&mut self, ctx: u32) {
-        if self.p2p.common.ended || !self.p2p.common.make_void(ctx) {
-            return;
-        }
-        self.p2p.common.make_void(ctx + 1);
-        self.p2p.common.revokes = true;
-        if let Some(group) = self.p2p.common.members(ctx).cloned() {
-            let me = self.p2p.common.me;
-            let lives = |rank| self.p2p.common.peers.down(rank).is_none();
+    /// Notifies the living neighbors that a communicator is revoked.
+    pub(in crate::engine) fn announce_revocation(&mut self, ctx: u32) {
+        if let Some(group) = self.common.members(ctx).cloned() {
+            let me = self.common.me;
+            let lives = |rank| self.common.peers.down(rank).is_none();
             let neighbors = neighbors(&group, me, lives);
             self.say_revoked(ctx, neighbors);
         }
-        self.void_programs(ctx + 1);
-        let is_of = |its: u32| its & !1 == ctx;
-        self.p2p.void_receives(|want| is_of(want.ctx));
-        let sends =
-            |slot: &OpSlot| is_of(slot.info.ctx) && slot.state.is_sending() && !slot.in_program;
-        for op in self.p2p.common.ops.select(sends) {
-            self.p2p.withdraw(op, ErrorKind::Revoked);
-        }
-        self.p2p.forget_messages(|envelope, _| is_of(envelope.ctx));
     }
 
     /// Notifies the members next to this rank again after a peer has failed: that peer may have failed before it notified them.
-    pub(super) fn spread_around(&mut self, rank: WorldRank) {
+    pub(in crate::engine) fn spread_around(&mut self, rank: WorldRank) {
         let void: Vec<u32> = self
-            .p2p
             .common
             .void()
             .filter(|ctx| ctx.is_multiple_of(2))
             .collect();
         for ctx in void {
             let Some(group) = self
-                .p2p
                 .common
                 .members(ctx)
                 .filter(|group| group.contains(rank))
             else {
                 continue;
             };
-            let lives = |rank| self.p2p.common.peers.down(rank).is_none();
-            let next = next_around(group, self.p2p.common.me, lives);
+            let lives = |rank| self.common.peers.down(rank).is_none();
+            let next = next_around(group, self.common.me, lives);
             self.say_revoked(ctx, next);
         }
     }
 
     fn say_revoked(&mut self, ctx: u32, to: BTreeSet<WorldRank>) {
         for rank in to {
-            self.p2p.common.peers.control(rank, &RevokeHeader::new(ctx));
+            self.common.peers.control(rank, &RevokeHeader::new(ctx));
         }
     }
 }
