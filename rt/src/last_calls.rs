@@ -34,8 +34,8 @@ pub(crate) fn compare_calls(shared: &Arc<RuntimeShared>, in_order: bool) -> Resu
     }
     executor::block_on(shared, wait_for_all(shared));
     let untold = shared.with(|engine| {
-        engine.core.tell_members_of_mismatch();
-        engine.core.take_untold_mismatch()
+        engine.core.collectives().tell_members_of_mismatch();
+        engine.core.collectives().take_untold_mismatch()
     });
     untold.map_or(Ok(()), |(comm, kind)| {
         Err(Error {
@@ -47,10 +47,10 @@ pub(crate) fn compare_calls(shared: &Arc<RuntimeShared>, in_order: bool) -> Resu
 
 /// Notifies the peers that ranks called different collectives, before this rank ends without closing because of that.
 pub(crate) fn notify_mismatch(shared: &Arc<RuntimeShared>) {
-    if !shared.with(|engine| engine.core.knows_of_mismatch()) {
+    if !shared.with(|engine| engine.core.collectives().knows_of_mismatch()) {
         return;
     }
-    shared.with(|engine| engine.core.tell_members_of_mismatch());
+    shared.with(|engine| engine.core.collectives().tell_members_of_mismatch());
     executor::block_on(shared, async {
         let end = shared.clock.now() + LIMIT;
         let [mut pause, longest] = PAUSES;
@@ -68,7 +68,8 @@ async fn wait_for_all(shared: &Arc<RuntimeShared>) {
     loop {
         let mut nap = pin!(executor::sleep(shared, pause));
         let is_done = poll_fn(|cx| {
-            let compared = shared.with(|engine| engine.core.poll_compared(cx.waker()));
+            let compared =
+                shared.with(|engine| engine.core.collectives().poll_compared(cx.waker()));
             if compared.is_ready() {
                 return Poll::Ready(true);
             }

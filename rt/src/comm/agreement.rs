@@ -103,14 +103,17 @@ impl Comm {
         let comm = self.clone();
         let agreement = AgreementPlace { comm, call };
         let id = agreement.id();
-        self.shared().with(|engine| engine.core.record_creation(id));
+        self.shared()
+            .with(|engine| engine.core.collectives().record_creation(id));
         agreement
     }
 
     /// Begins the agreement. Fails if a rank that waits for this one in another collective has already asked.
     pub(super) fn begin_agreement(&self, call: CollectiveCall) -> Result<()> {
         let id = self.collective_id(call);
-        let stranger = self.shared().with(|engine| engine.core.check_creation(id));
+        let stranger = self
+            .shared()
+            .with(|engine| engine.core.collectives().check_creation(id));
         let kind = stranger.map_or(Ok(()), Err);
         kind.map_err(|kind| self.error("split", kind, None, None))
     }
@@ -125,7 +128,9 @@ impl Comm {
     ) -> Result<T> {
         let id = self.collective_id(call);
         let made = made.and_then(|made| {
-            let why = self.shared().with(|engine| engine.end_creation(id));
+            let why = self
+                .shared()
+                .with(|engine| engine.collectives().end_creation(id));
             why.map_or(Ok(made), |kind| Err(self.error(name, kind, None, None)))
         });
         made.map_err(|mut error| {
@@ -135,7 +140,7 @@ impl Comm {
                 error.kind,
                 ErrorKind::Revoked | ErrorKind::PeerFinished { .. }
             );
-            let known = |engine: &mut Engine| engine.core.why_revoked(id);
+            let known = |engine: &mut Engine| engine.core.collectives().why_revoked(id);
             if may_hide && let Some(kind) = self.shared().with(known) {
                 error = self.error(name, kind, None, None);
             }

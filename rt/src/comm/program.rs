@@ -203,7 +203,7 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
         if let Some(flight) = &mut self.flight
             && !flight.has_ended()
         {
-            flight.with_run(|engine, ticket| engine.core.host_run(ticket));
+            flight.with_run(|engine, ticket| engine.core.collectives().host_run(ticket));
             flight.hosted = true;
         }
         self
@@ -231,7 +231,7 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
         if let Some(flight) = &mut self.flight
             && !flight.has_ended()
         {
-            flight.with_run(Engine::record_block_events);
+            flight.with_run(|engine, ticket| engine.collectives().record_block_events(ticket));
         }
     }
 
@@ -249,7 +249,12 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
             return Poll::Ready(None);
         };
         flight.poll_by(|flight| {
-            flight.with_run(|engine, ticket| engine.core.poll_block_event(ticket, cx.waker()))
+            flight.with_run(|engine, ticket| {
+                engine
+                    .core
+                    .collectives()
+                    .poll_block_event(ticket, cx.waker())
+            })
         })
     }
 }
@@ -320,7 +325,8 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
             && let ErrorKind::Mismatch { .. } = &mismatch.failure.kind
         {
             let (ctx, shared) = (flight.comm.id() + 1, flight.comm.shared());
-            let descriptions = shared.with(|engine| engine.core.poll_descriptions(ctx, cx.waker()));
+            let descriptions =
+                shared.with(|engine| engine.core.collectives().poll_descriptions(ctx, cx.waker()));
             if descriptions.is_pending() {
                 ready!(mismatch.limit.as_mut().poll(cx));
             }
@@ -339,7 +345,7 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
             ..
         } = *mismatch;
         if let ErrorKind::Mismatch { rank, other, calls } = &mut failure.kind {
-            let known = |engine: &mut Engine| engine.core.disagreement(comm.id() + 1);
+            let known = |engine: &mut Engine| engine.core.collectives().disagreement(comm.id() + 1);
             if let Some((ranks, descriptions)) = comm.shared().with(known) {
                 [*rank, *other] = ranks.map(|rank| rank.0 as usize);
                 *calls = descriptions;
@@ -416,7 +422,7 @@ impl<I: SendBuf, O: RecvBuf> CollectiveFlight<I, O> {
     #[inline]
     fn poll(&mut self, cx: &Context<'_>) -> Poll<RunOutcome<I, O>> {
         let (ticket, comm) = self.run();
-        let take = |core: &mut EngineCore| core.take_run(ticket);
+        let take = |core: &mut EngineCore| core.collectives().take_run(ticket);
         comm.shared().poll(ticket.buffers.op, cx.waker(), take)
     }
 
@@ -431,7 +437,7 @@ impl<I: SendBuf, O: RecvBuf> CollectiveFlight<I, O> {
             let polled = poll(self);
             // Events during `poll` have woken no task, so loop if there were any.
             if polled.is_ready()
-                || !self.with_run(|engine, ticket| engine.core.has_new_events(ticket))
+                || !self.with_run(|engine, ticket| engine.core.collectives().has_new_events(ticket))
             {
                 return polled;
             }
@@ -458,7 +464,7 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
         {
             let info = &mismatch.failure.info;
             comm.shared()
-                .with(|engine| engine.core.forget_outcome(info));
+                .with(|engine| engine.core.collectives().forget_outcome(info));
         }
         if let Some(flight) = &mut self.flight
             && !flight.is_single_round_over()
@@ -466,7 +472,7 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
             && !matches!(flight.state, CollectiveState::Between | CollectiveState::Disagrees(_))
         {
             flight.with_run(|engine, ticket| {
-                engine.core.detach_run(ticket);
+                engine.core.collectives().detach_run(ticket);
                 engine.flush();
             });
         }

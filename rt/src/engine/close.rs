@@ -26,7 +26,7 @@ impl Engine {
         let core = &mut self.core;
         core.p2p.common.leaving = core.programs.any() || core.p2p.common.promised > 0;
         if core.p2p.common.leaving {
-            core.unhost_all();
+            core.collectives().unhost_all();
             return self.flush();
         }
         core.p2p.common.closing = true;
@@ -164,7 +164,7 @@ impl Engine {
 impl EngineCore {
     /// Ends the programs after the driver is closed.
     pub(super) fn end_collectives(&mut self) {
-        self.end_programs();
+        self.collectives().end_programs();
         self.stop_stall_probe();
     }
 

@@ -23,7 +23,9 @@ impl EngineCore {
         for event in mem::take(&mut self.programs.deferred_events) {
             match event {
                 DeferredPeerEvent::Down(rank, why) => self.handle_peer_down(rank, why),
-                DeferredPeerEvent::Over(rank, header) => self.is_through(rank, &header),
+                DeferredPeerEvent::Over(rank, header) => {
+                    self.collectives().is_through(rank, &header)
+                }
             }
         }
     }
@@ -40,9 +42,9 @@ impl EngineCore {
         {
             tell(rank);
         }
-        self.post_all_waits();
+        self.collectives().post_all_waits();
         self.p2p.on_peer_down(rank, why);
-        self.lose_programs(rank, why);
+        self.collectives().lose_programs(rank, why);
         self.windows().lose_windows(rank, why);
         self.recover_from(rank, why);
         if self.p2p.common.peers.grants().is_scarce() {
@@ -86,17 +88,17 @@ impl EngineCore {
 
     pub(crate) fn leave_group(&mut self, ctx: u32) {
         if let Some(group) = self.p2p.common.groups.leave(ctx) {
-            self.keep_calls(ctx, group);
+            self.collectives().keep_calls(ctx, group);
             if let Some(unreported) = &mut self.p2p.unreported_failures {
                 unreported.retain(|&(of, _)| of != ctx);
             }
-            self.forget_slots(ctx);
-            self.forget_programs(ctx);
+            self.collectives().forget_slots(ctx);
+            self.collectives().forget_programs(ctx);
             self.recovery().leave_agreements(ctx);
             if self.p2p.common.has_stopped_receiving(ctx) {
                 self.p2p.forget_messages(|envelope, _| envelope.ctx == ctx);
             }
-            self.forget_left(ctx);
+            self.collectives().forget_left(ctx);
         }
     }
 }

@@ -47,7 +47,7 @@ impl Engine {
     /// Carries collectives on, and posts what they ask for.
     fn flush_programs(&mut self) {
         while self.core.p2p.common.has_program_events() {
-            self.progress_programs();
+            self.collectives().progress_programs();
             if !self.core.p2p.common.commands.is_empty() {
                 self.post_commands();
             }

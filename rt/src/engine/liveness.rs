@@ -331,8 +331,8 @@ impl EngineCore {
                 .filter_map(OneSidedCommand::peer),
         );
         waited.extend(self.windows.waited_for());
-        waited.extend(self.awaited_still());
-        waited.extend(self.awaited_listed());
+        waited.extend(self.programs.awaited_still());
+        waited.extend(self.programs.awaited_listed());
         waited.extend(self.recovery.awaited_agreed());
         waited.retain(|&rank| self.p2p.common.peers.down(rank).is_none());
         waited

@@ -37,9 +37,12 @@ use ripstop_fabric::{
 };
 use std::sync::Arc;
 
-use self::close::RetiredDriver;
+use self::{close::RetiredDriver, point_to_point::MessageTransmitter};
 pub(crate) use self::{
-    collective::{RunCall, RunOutcome, RunTicket, SingleRoundPoll, SingleRoundRun},
+    collective::{
+        CollectivePart, CollectiveProgress, RunCall, RunOutcome, RunTicket, SingleRoundPoll,
+        SingleRoundRun,
+    },
     commons::{EngineCommons, peer::UnexpectedLimits, program_events::ProgramJob},
     pending_ops::PendingOpReport,
     point_to_point::{PointToPoint, SendStart},
@@ -62,7 +65,7 @@ use crate::{
     evidence::KnownFailures,
     group::WorldRank,
     ops::{MessageStatus, OpInfo, OpTicket},
-    proto::{path::PathTables, wire::OpId},
+    proto::{collective_id::CollectiveId, path::PathTables, wire::OpId},
     reactor::SleepWatch,
 };
 
@@ -198,7 +201,7 @@ impl Engine {
         self.core.p2p.common.now = now;
         let mut events = self.driver.progress(ARRIVALS_MAX, &mut self.core).events;
         if self.core.programs.has_slot_waiters() {
-            events += self.poll_collective_slots();
+            events += self.collectives().poll_collective_slots();
             self.core.handle_deferred_events();
         }
         self.core.expire(now);
@@ -226,7 +229,7 @@ impl Engine {
         }
         // A filled collective slot does not make the driver busy, so look once more after arming. A peer that fills a collective
         // slot from now on wakes this rank.
-        if self.has_slot_messages() {
+        if self.collectives().has_slot_messages() {
             ArmResult::Busy
         } else {
             self.core.p2p.common.peers.set_armed();
@@ -300,12 +303,51 @@ impl Engine {
         self.core.p2p.common.peers.has_new_work() || self.watch.oversleeps(deadline)
     }
 
+    /// Returns what posts messages.
+    #[inline]
+    fn transmitter(&mut self) -> MessageTransmitter<'_> {
+        MessageTransmitter {
+            driver: &mut *self.driver,
+            p2p: &mut self.core.p2p,
+        }
+    }
+
+    /// Returns the collectives, with the driver.
+    #[inline]
+    pub(crate) fn collectives(&mut self) -> CollectiveProgress<'_> {
+        CollectiveProgress {
+            driver: &mut *self.driver,
+            part: self.core.collectives(),
+        }
+    }
+
     pub(crate) fn driver(&mut self) -> &mut dyn Driver {
         &mut *self.driver
     }
 }
 
 impl EngineCore {
+    #[inline]
+    pub(crate) fn collectives(&mut self) -> CollectivePart<'_> {
+        let Self { programs, p2p, .. } = self;
+        CollectivePart { programs, p2p }
+    }
+
+    /// Returns `Done` if a collective of this rank alone may complete at its call, because nothing unusual is known about it.
+    #[inline]
+    pub(crate) fn poll_alone(&self, id: CollectiveId) -> SingleRoundPoll {
+        if self.p2p.common.is_calm_for(id) {
+            SingleRoundPoll::Done
+        } else {
+            SingleRoundPoll::Fallback
+        }
+    }
+
+    /// Returns true if a turn is due, because collectives that complete in their first poll make none.
+    pub(crate) fn is_turn_due(&mut self) -> bool {
+        self.programs.is_turn_due()
+    }
+
     pub(crate) fn recovery(&mut self) -> RecoveryPart<'_> {
         let Self { recovery, p2p, .. } = self;
         RecoveryPart {

@@ -48,11 +48,11 @@ impl EngineCore {
 
     /// Returns the operations in flight, in no order. O(operations).
     pub(crate) fn pending_ops(&mut self) -> Vec<PendingOpReport> {
-        self.post_all_waits(); // turns direct receives into operations, which can be listed
+        self.collectives().post_all_waits(); // turns direct receives into operations, which can be listed
         // A program is listed once, as one of the messages for which it waits.
         let messages = |slot: &OpSlot| name(&slot.state).is_some() && !slot.in_program;
         let mut pending = self.p2p.common.ops.select(messages);
-        pending.extend(self.representatives());
+        pending.extend(self.programs.representatives());
         let waiting = |op| {
             let slot = self.p2p.common.ops.live(op);
             let info = slot.info;
@@ -67,13 +67,17 @@ impl EngineCore {
         };
         let mut all: Vec<_> = pending.into_iter().filter_map(waiting).collect();
         // Only the adapter knows the messages of these.
-        all.extend(self.listed_calls().map(|(ctx, at)| PendingOpReport {
-            what: "collective (in the adapter's lists)",
-            ctx,
-            peer: None,
-            tag: None,
-            at,
-        }));
+        all.extend(
+            self.programs
+                .listed_calls()
+                .map(|(ctx, at)| PendingOpReport {
+                    what: "collective (in the adapter's lists)",
+                    ctx,
+                    peer: None,
+                    tag: None,
+                    at,
+                }),
+        );
         all.extend(self.recovery.waiting_agreed());
         all
     }

@@ -104,6 +104,7 @@ impl EngineCore {
 
     fn collective_waits(&self) -> Vec<PublishedWait> {
         let all = self
+            .programs
             .running_collectives()
             .map(|(info, name)| PublishedWait {
                 kind: WaitKind::Collective,
@@ -172,8 +173,11 @@ impl EngineCore {
                 comm: ctx,
                 size: u32::try_from(group.len()).unwrap_or(u32::MAX),
                 members: hash(group),
-                next: self.next_collective_of(ctx + 1),
-                last: self.last_collective_of(ctx + 1).unwrap_or_default(),
+                next: self.p2p.common.calls.next(ctx + 1),
+                last: self
+                    .programs
+                    .last_collective_of(&self.p2p.common.calls, ctx + 1)
+                    .unwrap_or_default(),
             })
             .collect()
     }

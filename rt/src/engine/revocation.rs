@@ -69,7 +69,7 @@ impl EngineCore {
 
     /// Handles a peer's report that a collective has failed.
     pub(super) fn handle_abort(&mut self, rank: WorldRank, header: &AbortHeader) {
-        if self.note_abort(rank, header) == AbortResult::UnknownContext {
+        if self.collectives().note_abort(rank, header) == AbortResult::UnknownContext {
             self.recovery()
                 .keep_early_revocation(header.ctx, rank, Some(*header));
         }
@@ -98,7 +98,7 @@ impl EngineCore {
         self.p2p.common.make_void(ctx + 1);
         self.p2p.common.revokes = true;
         self.recovery().announce_revocation(ctx);
-        self.void_programs(ctx + 1);
+        self.collectives().void_programs(ctx + 1);
         let is_of = |its: u32| its & !1 == ctx;
         self.p2p.void_receives(|want| is_of(want.ctx));
         let sends =

@@ -267,13 +267,19 @@ impl EngineCore {
             WireKind::ProgramDone => {
                 read(header).map(|header| self.handle_program_done(rank, &header))
             }
-            WireKind::Quiesce => read(header).map(|header| self.handle_quiesce(rank, &header)),
-            WireKind::Quiesced => read(header).map(|header| self.handle_quiesced(rank, &header)),
+            WireKind::Quiesce => {
+                read(header).map(|header| self.collectives().handle_quiesce(rank, &header))
+            }
+            WireKind::Quiesced => {
+                read(header).map(|header| self.collectives().handle_quiesced(rank, &header))
+            }
             WireKind::Revoke => read(header).map(|header| self.handle_revoke(rank, &header)),
             WireKind::CallDescription => {
-                read(header).map(|header| self.handle_call_description(rank, &header))
+                read(header).map(|header| self.collectives().handle_call_description(rank, &header))
             }
-            WireKind::LastCalls => read(header).map(|header| self.handle_last_calls(rank, &header)),
+            WireKind::LastCalls => {
+                read(header).map(|header| self.collectives().handle_last_calls(rank, &header))
+            }
             WireKind::Agree => {
                 read(header).map(|header| self.in_recovery(|part| part.handle_agree(rank, &header)))
             }
@@ -324,7 +330,7 @@ impl EngineCore {
 
     /// Asks a peer for what receives wait for, also those of programs.
     fn fetch_from(&mut self, rank: WorldRank, tells: bool) {
-        self.post_all_waits();
+        self.collectives().post_all_waits();
         self.p2p.fetch_from(rank, tells);
     }
 
@@ -343,7 +349,7 @@ impl EngineCore {
                 .p2p
                 .refuse_closing(envelope, header.sig, &MessageBody::Bytes(body));
         }
-        if header.ctx & 1 == 1 && self.take_directly(envelope, header.sig, body) {
+        if header.ctx & 1 == 1 && self.collectives().take_directly(envelope, header.sig, body) {
             return;
         }
         let index = self.p2p.messages.next();
@@ -374,7 +380,8 @@ impl EngineCore {
         place: UnexpectedHandle,
     ) {
         if envelope.ctx & 1 == 1 {
-            self.store_for_collective(envelope, sig, content, place);
+            self.collectives()
+                .store_for_collective(envelope, sig, content, place);
         } else {
             self.p2p.store_or_refuse(envelope, sig, content, place);
         }
@@ -398,7 +405,7 @@ impl EngineCore {
             return self.p2p.refuse_closing(envelope, header.sig, &content);
         }
         if header.ctx & 1 == 1 {
-            self.post_waits_for(envelope);
+            self.collectives().post_waits_for(envelope);
         }
         let index = self.p2p.messages.next();
         match self.p2p.matching.arrive(envelope, index) {

@@ -121,12 +121,12 @@ impl EngineCore {
     }
 
     fn ask_all(&mut self, once: bool) -> bool {
-        self.recovery().ask_agreed(once) | self.ask_programs(once)
+        self.recovery().ask_agreed(once) | self.collectives().ask_programs(once)
     }
 
     /// Records that the creation of a communicator or a window has ended.
     pub(crate) fn record_creation_end(&mut self, id: CollectiveId) {
-        self.end_creating(id);
+        self.collectives().end_creating(id);
         self.stop_stall_probe();
     }
 
@@ -135,7 +135,7 @@ impl EngineCore {
         if is_of_agreement(header) {
             self.in_recovery(|part| part.handle_ask_agreed(rank, header));
         } else {
-            self.answer_stall_probe(rank, header);
+            self.collectives().answer_stall_probe(rank, header);
         }
     }
 
@@ -144,7 +144,7 @@ impl EngineCore {
         if is_of_agreement(header) {
             self.in_recovery(|part| part.handle_over_agreed(rank, header));
         } else {
-            self.note_program_done(rank, header);
+            self.collectives().note_program_done(rank, header);
         }
     }
 }

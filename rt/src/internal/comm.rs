@@ -147,7 +147,7 @@ impl CommInternals for Comm {
     fn name_signature(&self, signature: CollectiveSignature, words: impl FnOnce() -> String) {
         let sig = signature.0.0;
         self.shared()
-            .with(|engine| engine.core.name_signature(sig, words));
+            .with(|engine| engine.core.collectives().name_signature(sig, words));
     }
 
     #[track_caller]

@@ -11,12 +11,8 @@ use std::{
 };
 
 use super::RunTicket;
-use crate::{
-    buffer::Wire,
-    engine::{Engine, EngineCore},
-    group::CommRank,
-    offload::StepAction,
-};
+use super::{CollectivePart, CollectiveProgress};
+use crate::{buffer::Wire, group::CommRank, offload::StepAction};
 
 /// Call sites of programs that run by lists, and whether the blocks of one of them were ever wanted. The number of call
 /// sites in the application bounds the size.
@@ -46,23 +42,23 @@ impl BlockCallSites {
     }
 }
 
-impl Engine {
+impl CollectiveProgress<'_> {
     /// Reports the completed receives of this program from now on.
     pub(crate) fn record_block_events<I, O>(&mut self, ticket: &RunTicket<I, O>) {
         let driver = &mut *self.driver;
-        let Some(run) = self.core.run_of(ticket) else {
+        let Some(run) = self.part.run_of(ticket) else {
             return;
         };
         run.record_block_events();
         let line = run.info.at;
         if let Some(offloaded) = &mut run.offloaded {
             offloaded.tell_landed(driver);
-            self.core.programs.block_call_sites.watched(line);
+            self.part.programs.block_call_sites.watched(line);
         }
     }
 }
 
-impl EngineCore {
+impl CollectivePart<'_> {
     /// Returns a completed receive: its source and its data. Returns `None` when the program has ended; blocks not reported until
     /// then are in its output.
     pub(crate) fn poll_block_event<I, O, T: Wire>(

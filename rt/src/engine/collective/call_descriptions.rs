@@ -11,9 +11,10 @@ use std::{
     task::{Poll, Waker},
 };
 
+use super::{CollectivePart, ProgramTable};
 use crate::{
     buffer::TypeSig,
-    engine::{EngineCore, commons::collective_registry::CollectiveFailure},
+    engine::commons::collective_registry::{CollectiveFailure, CollectiveRegistry},
     group::WorldRank,
     ops::OpInfo,
     proto::collective_id::CollectiveId,
@@ -135,7 +136,28 @@ impl CallDescription {
     }
 }
 
-impl EngineCore {
+impl ProgramTable {
+    /// Returns the collectives in flight, with the descriptions of their calls.
+    pub(in crate::engine) fn running_collectives(&self) -> impl Iterator<Item = (&OpInfo, &str)> {
+        let runs = self.runs.iter().flatten();
+        runs.map(|run| (&run.info, self.descriptions.name(run.sig())))
+    }
+
+    /// Returns the last collective of this context, if it is complete.
+    pub(in crate::engine) fn last_collective_of(
+        &self,
+        calls: &CollectiveRegistry,
+        ctx: u32,
+    ) -> Option<String> {
+        let number = calls.next(ctx).checked_sub(1)?;
+        let (sig, at) = calls.over(CollectiveId::new(ctx, number))?;
+        let name = self.descriptions.name(sig);
+        let verb = name.split(" (").next().unwrap_or(name);
+        Some(format!("{verb} #{number}, {}:{}", at.file(), at.line()))
+    }
+}
+
+impl CollectivePart<'_> {
     /// Records the description of collectives of this signature, for errors of ranks that disagree.
     #[cold]
     pub(crate) fn name_signature(&mut self, sig: u64, describe: impl FnOnce() -> String) {
@@ -195,26 +217,6 @@ impl EngineCore {
             return Some((running.sig, run.info.at));
         }
         self.p2p.common.calls.over(id)
-    }
-
-    /// Returns the collectives in flight, with the descriptions of their calls.
-    pub(in crate::engine) fn running_collectives(&self) -> impl Iterator<Item = (&OpInfo, &str)> {
-        let runs = self.programs.runs.iter().flatten();
-        runs.map(|run| (&run.info, self.programs.descriptions.name(run.sig())))
-    }
-
-    /// Returns the number after that of the last collective of this context that this rank has begun.
-    pub(in crate::engine) fn next_collective_of(&self, ctx: u32) -> u32 {
-        self.p2p.common.calls.next(ctx)
-    }
-
-    /// Returns the last collective of this context, if it is complete.
-    pub(in crate::engine) fn last_collective_of(&self, ctx: u32) -> Option<String> {
-        let number = self.p2p.common.calls.next(ctx).checked_sub(1)?;
-        let (sig, at) = self.p2p.common.calls.over(CollectiveId::new(ctx, number))?;
-        let name = self.programs.descriptions.name(sig);
-        let verb = name.split(" (").next().unwrap_or(name);
-        Some(format!("{verb} #{number}, {}:{}", at.file(), at.line()))
     }
 
     /// Sends the description of a rank's call to the neighbors.

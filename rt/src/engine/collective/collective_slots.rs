@@ -6,9 +6,10 @@
 
 use ripstop_fabric::driver::{NamedSlots, PayloadView, SlotName, SlotReceipt};
 
+use super::{CollectivePart, CollectiveProgress};
 use super::{RunCall, run::ProgramRun, run::StepExecutor};
 use crate::{
-    engine::{Engine, EngineCore, commons::collective_registry::CollectiveFailure},
+    engine::{EngineCommons, commons::collective_registry::CollectiveFailure},
     error::ErrorKind,
     group::{CommRank, RankGroup, WorldRank},
     ops::OpState,
@@ -21,14 +22,14 @@ const RANKS_MAX: usize = 16;
 /// Turns per check of the collective slots of all ranks of a program. The other turns check only those for which it waits.
 const ALL_EVERY: u32 = 16;
 
-impl Engine {
+impl CollectiveProgress<'_> {
     /// Checks the collective slots for messages of programs in progress.
     #[inline(never)]
     pub(in crate::engine) fn poll_collective_slots(&mut self) -> u32 {
-        let turns = &mut self.core.programs.slot_turns;
+        let turns = &mut self.part.programs.slot_turns;
         *turns = turns.wrapping_add(1);
-        let all = turns.is_multiple_of(ALL_EVERY) || !self.core.programs.deferred_events.is_empty();
-        let runs = self.core.programs.runs.len();
+        let all = turns.is_multiple_of(ALL_EVERY) || !self.part.programs.deferred_events.is_empty();
+        let runs = self.part.programs.runs.len();
         (0..runs).map(|index| self.look_for_run(index, all)).sum()
     }
 
@@ -37,7 +38,7 @@ impl Engine {
             return 0;
         };
         let (mut events, mut rank) = (0, 0);
-        while let Some(run) = self.core.programs.get(index)
+        while let Some(run) = self.part.programs.get(index)
             && run.uses_slots
             && run.failed.is_none()
             && let Some(peer) = run.group().world_of(CommRank(rank))
@@ -57,25 +58,25 @@ impl Engine {
 
     /// Takes a message that lies in a collective slot, if the program expects it now. Returns true if anything happened.
     fn find_in_slot(&mut self, index: u32, peer: WorldRank, same_type: bool) -> bool {
-        let Some(run) = self.core.programs.get(index) else {
+        let Some(run) = self.part.programs.get(index) else {
             return false;
         };
         let name = run.slot_name();
         let Some((at, by)) = run.awaits(peer).filter(|_| same_type) else {
             if !same_type {
                 self.drop_slot_message(peer, name);
-                self.core.fail_mismatched(index, peer);
+                self.part.fail_mismatched(index, peer);
             }
             return !same_type; // otherwise the message is early
         };
         let posted = match by {
-            StepExecutor::Op(op) => match self.core.p2p.common.ops.live(op).state {
+            StepExecutor::Op(op) => match self.part.p2p.common.ops.live(op).state {
                 OpState::Posted(posted) => Some((op, posted)),
                 _ => return false,
             },
             StepExecutor::Wait(_) | StepExecutor::Job => None,
         };
-        let programs = &mut self.core.programs;
+        let programs = &mut self.part.programs;
         let mut fill = |pieces: &[PayloadView<'_>]| {
             let run = programs.get(index);
             run.is_some_and(|run| run.fill(at, pieces))
@@ -87,11 +88,11 @@ impl Engine {
             return true; // the program has failed
         }
         if let Some((op, posted)) = posted {
-            self.core.p2p.matching.unpost(posted);
-            self.core.p2p.common.release(op);
+            self.part.p2p.matching.unpost(posted);
+            self.part.p2p.common.release(op);
         }
         let filled = taken.is_some_and(|taken| taken.filled);
-        self.core.bring(index, peer, at, filled);
+        self.part.bring(index, peer, at, filled);
         true
     }
 
@@ -125,8 +126,8 @@ impl Engine {
         let filled =
             taken.is_some_and(|taken| taken.filled && self.is_calm_behind(&taken, peer, name));
         if !filled {
-            let revoked = self.core.p2p.common.revoked_kind(name.ctx, Some(name.tag));
-            return Err(revoked.unwrap_or_else(|| self.core.mismatch_with(peer)));
+            let revoked = self.part.p2p.common.revoked_kind(name.ctx, Some(name.tag));
+            return Err(revoked.unwrap_or_else(|| self.part.mismatch_with(peer)));
         }
         run.over(at);
         Ok(true)
@@ -134,14 +135,14 @@ impl Engine {
 
     /// Returns true if a message for a program lies in a collective slot. No thread may sleep then.
     pub(in crate::engine) fn has_slot_messages(&mut self) -> bool {
-        if !self.core.programs.has_slot_waiters() {
+        if !self.part.programs.has_slot_waiters() {
             return false;
         }
-        let Self { driver, core, .. } = self;
+        let Self { driver, part, .. } = self;
         let Some(slots) = driver.named_slots() else {
             return false;
         };
-        let runs = core.programs.runs.iter().flatten();
+        let runs = part.programs.runs.iter().flatten();
         runs.filter(|run| run.uses_slots && run.failed.is_none())
             .any(|run| {
                 let mut peers = run.group().members();
@@ -170,17 +171,17 @@ impl Engine {
     fn find_no_strays(&mut self, from: WorldRank, name: SlotName) -> bool {
         let slots = self.driver.named_slots();
         let names = slots.map_or_else(Vec::new, |slots| slots.slots_from(from));
-        let over = |name: &&SlotName| self.core.p2p.common.calls.is_over(collective_id(**name));
+        let over = |name: &&SlotName| self.part.p2p.common.calls.is_over(collective_id(**name));
         let strays: Vec<SlotName> = names.iter().filter(over).copied().collect();
         for stray in strays {
             self.drop_slot_message(from, stray);
-            if !self.core.has_failed(stray) {
-                let me = self.core.p2p.common.me;
+            if !self.part.has_failed(stray) {
+                let me = self.part.p2p.common.me;
                 let why = CollectiveFailure::Mismatch(from.min(me), from.max(me));
-                self.core.revoke(collective_id(stray), why);
+                self.part.revoke(collective_id(stray), why);
             }
         }
-        let revoked = self.core.p2p.common.revoked_kind(name.ctx, Some(name.tag));
+        let revoked = self.part.p2p.common.revoked_kind(name.ctx, Some(name.tag));
         revoked.is_none()
     }
 
@@ -192,7 +193,7 @@ impl Engine {
         id: CollectiveId,
         group: &RankGroup,
     ) -> Option<ErrorKind> {
-        if !self.core.p2p.common.has_slots || group.len() > RANKS_MAX {
+        if !self.part.p2p.common.has_slots || group.len() > RANKS_MAX {
             return None;
         }
         let name = slot_name(id);
@@ -203,21 +204,15 @@ impl Engine {
         };
         let peer = group.members().find(|peer| stray(self, peer))?;
         let revoked = self
-            .core
+            .part
             .p2p
             .common
             .revoked_kind(id.context, Some(id.sequence));
-        Some(revoked.unwrap_or_else(|| self.core.mismatch_with(peer)))
+        Some(revoked.unwrap_or_else(|| self.part.mismatch_with(peer)))
     }
 }
 
-impl EngineCore {
-    /// Returns true if messages of a program may lie in collective slots.
-    pub(super) fn may_use_slots(&self, call: &RunCall) -> bool {
-        let by_lists = call.offload && self.p2p.common.has_lists;
-        self.p2p.common.has_slots && !by_lists && call.group.len() <= RANKS_MAX
-    }
-
+impl CollectivePart<'_> {
     /// Returns true if a completed collective is known to have failed, or must have because this rank has left the communicator.
     fn has_failed(&self, name: SlotName) -> bool {
         let revoked = self.p2p.common.revoked_kind(name.ctx, Some(name.tag));
@@ -238,6 +233,14 @@ impl EngineCore {
             self.report_block_event(index, at);
         }
         self.p2p.common.mark_dirty(index);
+    }
+}
+
+impl RunCall {
+    /// Returns true if messages of a program may lie in collective slots.
+    pub(super) fn may_use_slots(&self, common: &EngineCommons) -> bool {
+        let by_lists = self.offload && common.has_lists;
+        common.has_slots && !by_lists && self.group.len() <= RANKS_MAX
     }
 }
 

@@ -20,9 +20,10 @@ use std::{
 
 use ripstop_fabric::driver::DownCause;
 
+use super::CollectivePart;
 use crate::{
     engine::{
-        Engine, EngineCore,
+        Engine,
         commons::{collective_registry::CollectiveFailure, program_events::ProgramEvent},
     },
     error::ErrorKind,
@@ -168,7 +169,7 @@ impl Engine {
     pub(crate) fn begin_comparison(&mut self, closing: Option<u32>) -> bool {
         let has_begun =
             closing.is_some_and(|begun| begun > 0) && self.core.p2p.common.peers.size() > 1;
-        if !has_begun && self.core.compared_contexts().is_empty() {
+        if !has_begun && self.core.collectives().compared_contexts().is_empty() {
             return false;
         }
         self.core.programs.compared.closing = closing;
@@ -178,16 +179,16 @@ impl Engine {
 
     /// Notifies the peers again. A peer that does not close yet may have called the same number of collectives meanwhile.
     pub(crate) fn compare_again(&mut self) {
-        for ctx in self.core.compared_contexts() {
+        for ctx in self.core.collectives().compared_contexts() {
             let sent = &mut self.core.programs.compared.sent;
             sent.retain(|(of, _), _| *of != ctx);
-            self.core.compare(ctx);
+            self.core.collectives().compare(ctx);
         }
         self.flush();
     }
 }
 
-impl EngineCore {
+impl CollectivePart<'_> {
     /// Returns the contexts on which this rank, or a leaving peer, has called collectives.
     fn compared_contexts(&self) -> Vec<u32> {
         let state = &*self.programs;

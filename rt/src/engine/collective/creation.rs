@@ -4,9 +4,10 @@
 
 use std::collections::BTreeSet;
 
+use super::{CollectivePart, CollectiveProgress};
 use crate::{
     engine::{
-        Engine, EngineCore,
+        Engine,
         commons::collective_registry::{CollectiveFailure, is_before},
     },
     error::ErrorKind,
@@ -19,22 +20,24 @@ use crate::{
 };
 
 impl Engine {
-    /// Ends a creation. Returns an error if a member called another collective before, so that the creation does not count.
-    pub(crate) fn end_creation(&mut self, id: CollectiveId) -> Option<ErrorKind> {
-        let group = self.core.p2p.common.members(id.context)?.clone();
-        self.check_for_strays(id, &group)
-    }
-
     /// Fails a creation: notifies all members, and allows no later collective on the communicator.
     pub(crate) fn abort_creation(&mut self, id: CollectiveId, kind: &ErrorKind) {
         let why = CollectiveFailure::of(kind, self.core.p2p.common.me);
-        self.core.revoke(id, why);
+        self.core.collectives().revoke(id, why);
         self.core.p2p.common.calls.was_told(id); // by the error it returns
         self.flush();
     }
 }
 
-impl EngineCore {
+impl CollectiveProgress<'_> {
+    /// Ends a creation. Returns an error if a member called another collective before, so that the creation does not count.
+    pub(crate) fn end_creation(&mut self, id: CollectiveId) -> Option<ErrorKind> {
+        let group = self.part.p2p.common.members(id.context)?.clone();
+        self.check_for_strays(id, &group)
+    }
+}
+
+impl CollectivePart<'_> {
     /// Returns the error of a creation on a communicator with no more collectives, as for any
     /// [call](crate::engine::commons::collective_registry::CollectiveRegistry::report_revocation).
     pub(crate) fn why_revoked(&mut self, id: CollectiveId) -> Option<ErrorKind> {

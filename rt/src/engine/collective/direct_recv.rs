@@ -7,9 +7,10 @@
 
 use ripstop_fabric::driver::PayloadView;
 
+use super::CollectivePart;
 use super::run::{ProgramRun, StepExecutor};
 use crate::{
-    engine::{EngineCore, point_to_point::message::MessageBody},
+    engine::point_to_point::message::MessageBody,
     group::{CommRank, WorldRank},
     proto::{
         matching::{MessageEnvelope, RecvPattern},
@@ -17,7 +18,7 @@ use crate::{
     },
 };
 
-impl EngineCore {
+impl CollectivePart<'_> {
     /// Returns true if receives of new programs may wait directly.
     pub(super) fn may_wait_directly(&self) -> bool {
         !self.p2p.common.watches && self.p2p.hears_in_order() && self.p2p.common.peers.downs() == 0

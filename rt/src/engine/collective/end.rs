@@ -3,9 +3,9 @@
 use std::panic::Location;
 
 use super::RunTicket;
+use super::{CollectivePart, ProgramTable};
 use crate::{
     buffer::{RecvBuf, SendBuf},
-    engine::EngineCore,
     error::ErrorKind,
     ops::{ErasedBuffer, MessageStatus, OpInfo, OpOutcome, PanicPayload},
     proto::collective_id::CollectiveId,
@@ -15,7 +15,24 @@ use crate::{
 /// Outcome of a program, its two buffers, and the payload of a reduction that panicked.
 pub(crate) type RunOutcome<I, O> = (OpOutcome, I, O, Option<PanicPayload>);
 
-impl EngineCore {
+impl ProgramTable {
+    /// Returns one operation of each program that waits for messages.
+    pub(in crate::engine) fn representatives(&self) -> Vec<OpId> {
+        let runs = self.runs.iter().flatten();
+        runs.filter_map(|run| run.waits_for()).collect()
+    }
+
+    /// Returns the context and the call site of each program that runs by lists.
+    pub(in crate::engine) fn listed_calls(
+        &self,
+    ) -> impl Iterator<Item = (u32, &'static Location<'static>)> {
+        let runs = self.runs.iter().flatten();
+        let offloaded = runs.filter(|run| run.offloaded.is_some());
+        offloaded.map(|run| (run.info.ctx, run.info.at))
+    }
+}
+
+impl CollectivePart<'_> {
     /// Ends a program whose messages and jobs are all complete.
     pub(super) fn end_run(&mut self, index: u32) {
         let run = self.programs.get(index).expect("checked by the caller");
@@ -112,21 +129,6 @@ impl EngineCore {
                 .calls
                 .was_not_told(CollectiveId::new(info.ctx, tag));
         }
-    }
-
-    /// Returns one operation of each program that waits for messages.
-    pub(in crate::engine) fn representatives(&self) -> Vec<OpId> {
-        let runs = self.programs.runs.iter().flatten();
-        runs.filter_map(|run| run.waits_for()).collect()
-    }
-
-    /// Returns the context and the call site of each program that runs by lists.
-    pub(in crate::engine) fn listed_calls(
-        &self,
-    ) -> impl Iterator<Item = (u32, &'static Location<'static>)> {
-        let runs = self.programs.runs.iter().flatten();
-        let offloaded = runs.filter(|run| run.offloaded.is_some());
-        offloaded.map(|run| (run.info.ctx, run.info.at))
     }
 
     /// Ends the programs after the driver is closed. Memory to which a peer may still write is leaked.

@@ -1,12 +1,13 @@
 //! Progress of programs: steps begin, and messages and jobs complete.
 
+use super::{CollectivePart, CollectiveProgress};
 use super::{
     ProgramMessage,
     run::{ProgramRun, StepExecutor},
 };
 use crate::{
     engine::{
-        Engine, EngineCore,
+        Engine,
         commons::program_events::{ProgramEvent, ProgramJob},
     },
     error::ErrorKind,
@@ -17,30 +18,63 @@ use crate::{
 };
 
 impl Engine {
+    /// Completes a job. The caller must drop what is left in it, without holding a lock.
+    pub(crate) fn complete_job(&mut self, job: &mut ProgramJob) {
+        let Some(run) = self.core.programs.get(job.run) else {
+            return; // the driver is closed and the program's memory was given up
+        };
+        run.landed(job.step);
+        run.reducer = job.work.reducer.take().or_else(|| run.reducer.take());
+        run.panic = run.panic.take().or_else(|| job.panic.take());
+        let panicked = run.panic.is_some();
+        let offloaded = self.core.collectives().listed_job_over(job.run, job.step);
+        if let Some(run) = self
+            .core
+            .programs
+            .get(job.run)
+            .filter(|_| !panicked && !offloaded)
+        {
+            run.over(job.step);
+        }
+        if panicked {
+            let me = self.core.p2p.common.me.0 as usize;
+            self.core
+                .collectives()
+                .fail(job.run, ErrorKind::Aborted { rank: me });
+        }
+        if self.core.p2p.common.ended {
+            return self.core.end_collectives();
+        }
+        self.core.p2p.common.mark_dirty(job.run);
+        self.flush();
+    }
+}
+
+impl CollectiveProgress<'_> {
     /// Advances the programs for which completions were queued.
     pub(in crate::engine) fn progress_programs(&mut self) {
-        while let Some(told) = self.core.p2p.common.program_events.pop() {
+        while let Some(told) = self.part.p2p.common.program_events.pop() {
             let run = match told {
-                ProgramEvent::Part(op) => self.core.complete_program_message(op),
+                ProgramEvent::Part(op) => self.part.complete_program_message(op),
                 ProgramEvent::Run(run) => run,
                 ProgramEvent::List(token, heard) => {
                     self.handle_list_event(token, heard);
                     continue;
                 }
                 ProgramEvent::LastCalls(ctx) => {
-                    let _complete = self.core.compare(ctx);
-                    self.core.wake_for_descriptions();
+                    let _complete = self.part.compare(ctx);
+                    self.part.wake_for_descriptions();
                     continue;
                 }
             };
-            if !self.core.defer_to_poll(run) {
+            if !self.part.defer_to_poll(run) {
                 self.advance_run(run);
             }
         }
     }
 
     pub(super) fn advance_run(&mut self, index: u32) {
-        let place = self.core.programs.runs.get_mut(index as usize);
+        let place = self.part.programs.runs.get_mut(index as usize);
         let Some(mut run) = place.and_then(Option::take) else {
             return; // it has ended because of an earlier report
         };
@@ -49,7 +83,7 @@ impl Engine {
             (None, Some(_)) => self.advance_offloaded(index, &mut run),
             (Some(_), _) => {
                 self.take_back(&mut run);
-                self.core.request_quiesce(&mut run);
+                self.part.request_quiesce(&mut run);
                 None
             }
         };
@@ -58,10 +92,10 @@ impl Engine {
             None if over && run.failed.is_none() => self.check_for_strays(run.id(), run.group()),
             refused => refused,
         };
-        self.core.programs.runs[index as usize] = Some(run);
+        self.part.programs.runs[index as usize] = Some(run);
         match refused {
-            Some(kind) => self.core.fail(index, kind),
-            None if over => self.core.end_run(index),
+            Some(kind) => self.part.fail(index, kind),
+            None if over => self.part.end_run(index),
             None => {}
         }
     }
@@ -89,7 +123,7 @@ impl Engine {
             StepAction::Send { to, .. } => self.begin_send(index, run, at, to)?,
             StepAction::Recv { from, .. } => {
                 if !self.take_from_slot(run, at, from)? {
-                    self.core.begin_recv(index, run, at, from);
+                    self.part.begin_recv(index, run, at, from);
                 }
             }
             StepAction::Copy { .. } | StepAction::Reduce { .. } => {
@@ -110,7 +144,7 @@ impl Engine {
             _ => None,
         };
         run.flies(at, StepExecutor::Job);
-        self.core.p2p.common.jobs.push(ProgramJob {
+        self.part.p2p.common.jobs.push(ProgramJob {
             run: index,
             step: at,
             work: run.memory.work(&action, reducer),
@@ -126,49 +160,23 @@ impl Engine {
         to: CommRank,
     ) -> Result<(), ErrorKind> {
         let peer = run.world_of(to);
-        if let Some(kind) = self.core.p2p.common.unreachable(peer) {
+        if let Some(kind) = self.part.p2p.common.unreachable(peer) {
             return Err(kind);
         }
-        if self.send_eager(run.eager(), peer, run.bytes(at)) {
+        if self
+            .transmitter()
+            .send_eager(run.eager(), peer, run.bytes(at))
+        {
             run.over(at);
             return Ok(());
         }
-        let op = self.core.lend(index, run, at, run.info_for_rank(to));
-        self.queue(op, peer);
+        let op = self.part.lend(index, run, at, run.info_for_rank(to));
+        self.transmitter().queue(op, peer);
         Ok(())
-    }
-
-    /// Completes a job. The caller must drop what is left in it, without holding a lock.
-    pub(crate) fn complete_job(&mut self, job: &mut ProgramJob) {
-        let Some(run) = self.core.programs.get(job.run) else {
-            return; // the driver is closed and the program's memory was given up
-        };
-        run.landed(job.step);
-        run.reducer = job.work.reducer.take().or_else(|| run.reducer.take());
-        run.panic = run.panic.take().or_else(|| job.panic.take());
-        let panicked = run.panic.is_some();
-        let offloaded = self.core.listed_job_over(job.run, job.step);
-        if let Some(run) = self
-            .core
-            .programs
-            .get(job.run)
-            .filter(|_| !panicked && !offloaded)
-        {
-            run.over(job.step);
-        }
-        if panicked {
-            let me = self.core.p2p.common.me.0 as usize;
-            self.core.fail(job.run, ErrorKind::Aborted { rank: me });
-        }
-        if self.core.p2p.common.ended {
-            return self.core.end_collectives();
-        }
-        self.core.p2p.common.mark_dirty(job.run);
-        self.flush();
     }
 }
 
-impl EngineCore {
+impl CollectivePart<'_> {
     /// Creates an operation for a message in a program's memory.
     pub(super) fn lend(
         &mut self,

@@ -8,10 +8,10 @@ use std::collections::BTreeSet;
 
 use ripstop_fabric::driver::DownCause;
 
+use super::CollectivePart;
 use super::RunCall;
 use crate::{
     engine::{
-        EngineCore,
         commons::collective_registry::{CollectiveFailure, RunningCollective, is_before},
         point_to_point::message::{MessageBody, StoredBody},
     },
@@ -33,7 +33,7 @@ pub(in crate::engine) enum AbortResult {
     UnknownContext,
 }
 
-impl EngineCore {
+impl CollectivePart<'_> {
     /// Forgets the collectives of a communicator whose last handle was dropped.
     pub(in crate::engine) fn forget_programs(&mut self, ctx: u32) {
         let common = &mut self.p2p.common;

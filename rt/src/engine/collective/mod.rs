@@ -41,14 +41,14 @@ pub(crate) use self::{
     end::RunOutcome,
     single_round::{SingleRoundPoll, SingleRoundRun},
 };
-use ripstop_fabric::driver::DownCause;
+use ripstop_fabric::driver::{DownCause, Driver};
 
 use self::{
     block_events::BlockCallSites,
     run::{ProgramRun, RunScratch},
     task_list_slots::{TaskListSlot, TaskListSlotId},
 };
-use super::{Engine, EngineCore, stall_probe::StallProbe};
+use super::{Engine, PointToPoint, point_to_point::MessageTransmitter, stall_probe::StallProbe};
 use crate::{
     buffer::{RecvBuf, SendBuf, TypeSig},
     error::ErrorKind,
@@ -100,6 +100,29 @@ pub(super) struct ProgramTable {
     single_round_count: u32,
     /// Turns in which programs checked collective slots.
     slot_turns: u32,
+}
+
+/// The programs, with all that they use of the rest of the engine.
+pub(crate) struct CollectivePart<'a> {
+    pub(super) programs: &'a mut LazyProgramTable,
+    pub(super) p2p: &'a mut PointToPoint,
+}
+
+/// The programs with the driver, which carries their messages and their task lists.
+pub(crate) struct CollectiveProgress<'a> {
+    pub(super) driver: &'a mut dyn Driver,
+    pub(super) part: CollectivePart<'a>,
+}
+
+impl CollectiveProgress<'_> {
+    /// Returns what posts messages.
+    #[inline]
+    fn transmitter(&mut self) -> MessageTransmitter<'_> {
+        MessageTransmitter {
+            driver: &mut *self.driver,
+            p2p: &mut *self.part.p2p,
+        }
+    }
 }
 
 /// A peer's last event. It is handled after the peer's messages in collective slots, because those were sent before it.
@@ -271,18 +294,18 @@ impl Engine {
     ) -> RunTicket<I, O> {
         self.preconnect(&call.group, &call.program);
         let (buffers, areas) = self.core.p2p.common.ops.hold_pair(call.op_info(), buffers);
-        let run = self.core.begin(call, buffers.op, areas, over);
+        let run = self.core.collectives().begin(call, buffers.op, areas, over);
         if self.core.p2p.common.ended {
             self.core.end_collectives();
         } else {
-            self.advance_run(run);
+            self.collectives().advance_run(run);
         }
         self.flush();
         RunTicket { buffers, run }
     }
 }
 
-impl EngineCore {
+impl CollectivePart<'_> {
     fn begin(
         &mut self,
         mut call: RunCall,
@@ -312,7 +335,7 @@ impl EngineCore {
         }
         let directly = self.may_wait_directly()
             && call.program.recv_max() <= self.p2p.common.paths.eager_max_of_all();
-        let uses_slots = self.may_use_slots(&call);
+        let uses_slots = call.may_use_slots(&self.p2p.common);
         let tells =
             offload && call.with_block_events && self.programs.block_call_sites.may_watch(call.at);
         self.programs.slot_waiters += usize::from(uses_slots);
@@ -325,7 +348,7 @@ impl EngineCore {
         });
         if offload && wrong.is_none() {
             self.p2p.common.awaited_peers_changed = true;
-            let ProgramTable { runs, .. } = &*self.programs;
+            let ProgramTable { runs, .. } = &**self.programs;
             let size = runs[index as usize]
                 .as_ref()
                 .map_or(1, |run| run.group().len());

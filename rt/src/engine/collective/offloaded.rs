@@ -11,6 +11,7 @@ use std::{collections::BTreeSet, io, sync::Arc};
 
 use ripstop_fabric::driver::{CommandFailure, CommandToken, DownCause, Driver};
 
+use super::{CollectivePart, CollectiveProgress};
 use super::{
     ProgramRun, ProgramTable,
     quiesce::QuiesceState,
@@ -18,7 +19,7 @@ use super::{
 };
 use crate::{
     engine::{
-        Engine, EngineCore, OneSidedCommand,
+        Engine, OneSidedCommand,
         commons::{
             collective_registry::{CollectiveFailure, is_before},
             program_events::{TOKENS, TaskListEvent},
@@ -140,6 +141,26 @@ impl ProgramTable {
 }
 
 impl Engine {
+    /// Notifies the ranks that have allowed this rank to send what it will not send, before the driver closes.
+    pub(in crate::engine) fn turn_invitations_down(&mut self) {
+        let core = &mut self.core;
+        if core.programs.slots.is_empty() {
+            return;
+        }
+        let slots = std::mem::take(&mut core.programs.slots);
+        // Remove the names before the check, so that a rank that comes after it finds no slot.
+        slots
+            .values()
+            .for_each(|entry| core.collectives().unname(entry));
+        self.flush();
+        for (id, entry) in slots {
+            self.core.collectives().turn_down(id, &entry);
+        }
+        self.flush();
+    }
+}
+
+impl CollectiveProgress<'_> {
     /// Advances a program that has not failed. Returns an error if that is impossible.
     pub(super) fn advance_offloaded(
         &mut self,
@@ -170,7 +191,7 @@ impl Engine {
             }
             offloaded.duties.steps.pop_front();
             if run.work_now(&action) {
-                self.core.count_own(end);
+                self.part.count_own(end);
             } else {
                 self.begin_job(index, run, step);
             }
@@ -190,10 +211,10 @@ impl Engine {
 
     /// Handles a report of the driver about a program.
     pub(super) fn handle_list_event(&mut self, token: CommandToken, heard: TaskListEvent) {
-        let Some(index) = self.core.programs.of_token(token) else {
+        let Some(index) = self.part.programs.of_token(token) else {
             return; // the program has ended
         };
-        let Some(mut run) = self.core.programs.runs[index as usize].take() else {
+        let Some(mut run) = self.part.programs.runs[index as usize].take() else {
             return;
         };
         let code = ListToken::unpack(wire::low_half(token.0));
@@ -201,9 +222,9 @@ impl Engine {
             TaskListEvent::Failed(why) => self.hear_failure(&mut run, code, why),
             TaskListEvent::Reached | TaskListEvent::Triggered => self.hear(&mut run, code),
         };
-        self.core.programs.runs[index as usize] = Some(run);
+        self.part.programs.runs[index as usize] = Some(run);
         if let Some(kind) = refused {
-            self.core.fail(index, kind);
+            self.part.fail(index, kind);
         }
         self.advance_run(index);
     }
@@ -213,7 +234,7 @@ impl Engine {
         let under_way =
             |offloaded: &&mut Box<OffloadedRun>| offloaded.ending.is_none() && !offloaded.over;
         let offloaded = run.offloaded.as_mut().filter(under_way)?;
-        let entry = self.core.programs.slots.get(&offloaded.slot)?;
+        let entry = self.part.programs.slots.get(&offloaded.slot)?;
         let posted = offloaded.posted.as_mut()?;
         let (driver, slot) = (&mut *self.driver, &entry.slot);
         let duties = &mut offloaded.duties;
@@ -222,8 +243,8 @@ impl Engine {
             ListToken::Held | ListToken::Single => posted.post_held(driver, slot, duties),
             ListToken::RecvGroup(nth) => {
                 posted.handle_watch(code, duties);
-                let waker = self.core.p2p.common.ops.live(run.buffers).waker.take();
-                self.core.p2p.common.wakers.extend(waker);
+                let waker = self.part.p2p.common.ops.live(run.buffers).waker.take();
+                self.part.p2p.common.wakers.extend(waker);
                 run.block_events
                     .iter_mut()
                     .for_each(|landed| landed.extend(posted.receives_of_group(nth)));
@@ -234,7 +255,7 @@ impl Engine {
         }
         let end = posted.end(driver);
         offloaded.over = end == PostedEnd::Well;
-        self.core.count_for(offloaded);
+        self.part.count_for(offloaded);
         (end == PostedEnd::Overcounted).then(overcounted)
     }
 
@@ -257,9 +278,9 @@ impl Engine {
             ended[family] = true;
         }
         if offloaded.puts_no_more() {
-            self.core.report_quiesced(id, sig, offloaded);
+            self.part.report_quiesced(id, sig, offloaded);
         }
-        let entry = self.core.programs.slots.get(&offloaded.slot)?;
+        let entry = self.part.programs.slots.get(&offloaded.slot)?;
         let posted = offloaded.posted.as_ref().filter(|_| first)?;
         match why {
             CommandFailure::Unmatched | CommandFailure::BadRange => {
@@ -268,37 +289,39 @@ impl Engine {
                 let Some(stranger) = stranger.and_then(|peer| run.group.world_of(peer)) else {
                     // A peer has closed its memory, and will say why unless it has failed.
                     offloaded.homeless = true;
-                    return (!self.core.p2p.hears_in_order()).then(homeless);
+                    return (!self.part.p2p.hears_in_order()).then(homeless);
                 };
                 offloaded.stranger = Some(stranger);
-                let waits = self.core.probe_refusing_peer(stranger, id, sig);
-                (!waits).then(|| self.core.mismatch_with(stranger))
+                let waits = self.part.probe_refusing_peer(stranger, id, sig);
+                (!waits).then(|| self.part.mismatch_with(stranger))
             }
             // If the peer is not known to be down yet, the driver will report it after this.
-            CommandFailure::PeerDown => self.core.first_down(&run.group),
+            CommandFailure::PeerDown => self.part.first_down(&run.group),
             CommandFailure::Transport(error) => Some(ErrorKind::Transport(error.into())),
             _ => None,
         }
     }
+}
 
-    /// Notifies the ranks that have allowed this rank to send what it will not send, before the driver closes.
-    pub(in crate::engine) fn turn_invitations_down(&mut self) {
-        let core = &mut self.core;
-        if core.programs.slots.is_empty() {
-            return;
-        }
-        let slots = std::mem::take(&mut core.programs.slots);
-        // Remove the names before the check, so that a rank that comes after it finds no slot.
-        slots.values().for_each(|entry| core.unname(entry));
-        self.flush();
-        for (id, entry) in slots {
-            self.core.turn_down(id, &entry);
-        }
-        self.flush();
+impl ProgramTable {
+    /// Returns the world ranks for which programs by lists wait. The adapter counts their puts, but does not report their
+    /// failure.
+    pub(in crate::engine) fn awaited_listed(&self) -> impl Iterator<Item = WorldRank> {
+        let runs = self.runs.iter().flatten();
+        let runs = runs.filter_map(|run| Some((run, run.offloaded.as_deref()?)));
+        let under_way = runs.filter(|(run, offloaded)| run.failed.is_none() && !offloaded.over);
+        under_way.flat_map(|(run, offloaded)| {
+            let from = run.sources();
+            let entry = self.slots.get(&offloaded.slot);
+            let posted = offloaded.posted.as_ref().zip(entry);
+            let to = posted.map(|(posted, entry)| posted.peers_without_landing(&entry.slot));
+            let peers = from.chain(to.into_iter().flatten());
+            peers.filter_map(|peer| run.group().world_of(peer))
+        })
     }
 }
 
-impl EngineCore {
+impl CollectivePart<'_> {
     /// Adds to the counters that the host has to add to.
     pub(super) fn count_for(&mut self, offloaded: &mut OffloadedRun) {
         let counts = offloaded.duties.counts.drain(..);
@@ -448,22 +471,6 @@ impl EngineCore {
             .filter(|offloaded| !offloaded.over)?;
         let entry = self.programs.slots.get(&offloaded.slot)?;
         Some((run, offloaded, entry, offloaded.posted.as_ref()?))
-    }
-
-    /// Returns the world ranks for which programs by lists wait. The adapter counts their puts, but does not report their
-    /// failure.
-    pub(in crate::engine) fn awaited_listed(&self) -> impl Iterator<Item = WorldRank> {
-        let runs = self.programs.runs.iter().flatten();
-        let runs = runs.filter_map(|run| Some((run, run.offloaded.as_deref()?)));
-        let under_way = runs.filter(|(run, offloaded)| run.failed.is_none() && !offloaded.over);
-        under_way.flat_map(|(run, offloaded)| {
-            let from = run.sources();
-            let entry = self.programs.slots.get(&offloaded.slot);
-            let posted = offloaded.posted.as_ref().zip(entry);
-            let to = posted.map(|(posted, entry)| posted.peers_without_landing(&entry.slot));
-            let peers = from.chain(to.into_iter().flatten());
-            peers.filter_map(|peer| run.group().world_of(peer))
-        })
     }
 
     /// Returns the world ranks for which a program by lists may wait in vain. They are its two neighbors, one of which notices if

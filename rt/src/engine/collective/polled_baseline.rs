@@ -3,22 +3,23 @@
 //! Messages arrive and steps complete at any time, but the next steps begin in a poll. If the future is dropped, its program
 //! advances by itself, because peers wait for it.
 
+use super::CollectivePart;
 use super::RunTicket;
-use crate::engine::{Engine, EngineCore};
+use crate::engine::Engine;
 
 impl Engine {
     /// Advances a program when its future is polled.
     pub(crate) fn carry_on<I, O>(&mut self, ticket: &RunTicket<I, O>) {
-        if let Some(run) = self.core.run_of(ticket) {
+        if let Some(run) = self.core.collectives().run_of(ticket) {
             run.stirred = false;
-            self.advance_run(ticket.run);
+            self.collectives().advance_run(ticket.run);
             self.core.stop_stall_probe();
             self.flush();
         }
     }
 }
 
-impl EngineCore {
+impl CollectivePart<'_> {
     /// Lets a program advance only when its future is polled, from now on.
     pub(crate) fn host_run<I, O>(&mut self, ticket: &RunTicket<I, O>) {
         if let Some(run) = self.run_of(ticket) {

@@ -8,9 +8,10 @@
 
 use std::collections::BTreeSet;
 
+use super::{CollectivePart, ProgramTable};
 use super::{offloaded::OffloadedRun, run::ProgramRun};
 use crate::{
-    engine::{EngineCore, commons::collective_registry::CollectiveFailure},
+    engine::commons::collective_registry::CollectiveFailure,
     group::WorldRank,
     offload::StepAction,
     proto::collective_id::CollectiveId,
@@ -40,7 +41,16 @@ impl QuiesceState {
     }
 }
 
-impl EngineCore {
+impl ProgramTable {
+    /// Returns the world ranks for which failed programs wait.
+    pub(in crate::engine) fn awaited_still(&self) -> impl Iterator<Item = WorldRank> {
+        let runs = self.runs.iter().flatten();
+        let stills = runs.filter_map(|run| run.offloaded.as_ref()?.quiesce.awaited.as_ref());
+        stills.flatten().copied()
+    }
+}
+
+impl CollectivePart<'_> {
     /// Asks the peers that may put to a failed program, once. Its lists are canceled already.
     pub(super) fn request_quiesce(&mut self, run: &mut ProgramRun) {
         let asks = |offloaded: &OffloadedRun| offloaded.quiesce.awaited.is_none();
@@ -141,12 +151,5 @@ impl EngineCore {
                 .peers
                 .control(rank, &ProgramHeader::new(WireKind::Quiesced, id, sig));
         }
-    }
-
-    /// Returns the world ranks for which failed programs wait.
-    pub(in crate::engine) fn awaited_still(&self) -> impl Iterator<Item = WorldRank> {
-        let runs = self.programs.runs.iter().flatten();
-        let stills = runs.filter_map(|run| run.offloaded.as_ref()?.quiesce.awaited.as_ref());
-        stills.flatten().copied()
     }
 }

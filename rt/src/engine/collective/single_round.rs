@@ -14,14 +14,15 @@ use std::mem;
 
 use ripstop_fabric::driver::{PayloadView, SlotName};
 
-use super::{RunCall, RunTicket, collective_slots::slot_name};
+use super::CollectivePart;
+use super::{ProgramTable, RunCall, RunTicket, collective_slots::slot_name};
 use crate::{
     buffer::{RecvBuf, SendBuf},
-    engine::{Engine, EngineCore, commons::collective_registry::CollectiveFailure},
+    engine::{Engine, EngineCommons, commons::collective_registry::CollectiveFailure},
     group::{CommRank, WorldRank},
     offload::StepAction,
     ops::{ProgramBuffers, RunMemory},
-    proto::{collective_id::CollectiveId, matching::RecvPattern},
+    proto::matching::RecvPattern,
 };
 
 /// Polls that succeeded immediately between two turns, if nothing else makes turns.
@@ -59,10 +60,14 @@ impl Engine {
         let Some(single_round) = call.program.single_round() else {
             return SingleRoundPoll::Fallback;
         };
-        if !self.core.may_be_single_round(call, &mut run.buffers) {
+        if !call.may_be_single_round(&self.core.p2p.common, &mut run.buffers) {
             return SingleRoundPoll::Fallback;
         }
-        let Some(memory) = self.core.single_round_memory(call, &mut run.buffers) else {
+        let Some(memory) = self
+            .core
+            .programs
+            .single_round_memory(call, &mut run.buffers)
+        else {
             return SingleRoundPoll::Fallback;
         };
         run.has_begun = true;
@@ -70,7 +75,7 @@ impl Engine {
         let sent = self.send_in_order(call, steps, &memory);
         run.over += sent;
         if sent < steps.len() {
-            self.core.keep_single_round_memory(memory);
+            self.core.programs.keep_single_round_memory(memory);
             return SingleRoundPoll::Pending;
         }
         // A rank that receives nothing is complete, and so is the last rank to come. This first check reads what has arrived
@@ -79,7 +84,7 @@ impl Engine {
             SingleRoundPoll::Done => self.receive_single_round(run, &memory),
             found => found,
         };
-        self.core.keep_single_round_memory(memory);
+        self.core.programs.keep_single_round_memory(memory);
         match found {
             // A message too long for a collective slot will be offered, and its sender waits until this rank fetches it.
             SingleRoundPoll::Pending if self.is_offered_some(&run.call) => {
@@ -133,11 +138,15 @@ impl Engine {
             SingleRoundPoll::Done => {}
             found => return found,
         }
-        let Some(memory) = self.core.single_round_memory(&run.call, &mut run.buffers) else {
+        let Some(memory) = self
+            .core
+            .programs
+            .single_round_memory(&run.call, &mut run.buffers)
+        else {
             return SingleRoundPoll::Fallback;
         };
         let found = self.receive_single_round(run, &memory);
-        self.core.keep_single_round_memory(memory);
+        self.core.programs.keep_single_round_memory(memory);
         found
     }
 
@@ -151,11 +160,11 @@ impl Engine {
             let slots = slots.as_ref();
             match slots.and_then(|slots| slots.peek_slot(from, name)) {
                 Some(its) if its == sig => {}
-                None if self.core.is_calm(call) => return SingleRoundPoll::Pending,
+                None if call.is_calm(&self.core.p2p.common) => return SingleRoundPoll::Pending,
                 _ => return SingleRoundPoll::Fallback,
             }
         }
-        if self.core.is_revoked(call) {
+        if call.is_revoked(&self.core.p2p.common) {
             SingleRoundPoll::Fallback
         } else {
             SingleRoundPoll::Done
@@ -179,10 +188,11 @@ impl Engine {
             let mut fill = |pieces: &[PayloadView<'_>]| memory.fill(into, pieces);
             let slots = self.driver.named_slots();
             let taken = slots.and_then(|slots| slots.take_slot(from, name, &mut fill));
-            let fits =
-                taken.is_some_and(|taken| taken.filled && self.is_calm_behind(&taken, from, name));
+            let fits = taken.is_some_and(|taken| {
+                taken.filled && self.collectives().is_calm_behind(&taken, from, name)
+            });
             if !fits {
-                self.core.fail_call(call, from);
+                self.core.collectives().fail_call(call, from);
                 return SingleRoundPoll::Fallback;
             }
         }
@@ -213,7 +223,11 @@ impl Engine {
     pub(crate) fn is_single_round_done<I, O>(&mut self, run: &SingleRoundRun<I, O>) -> bool {
         let call = &run.call;
         self.core.p2p.common.ended
-            || self.core.begin_error(call, run.has_begun).is_some()
+            || self
+                .core
+                .collectives()
+                .begin_error(call, run.has_begun)
+                .is_some()
             || call.awaited().all(|from| {
                 let want = RecvPattern {
                     ctx: call.ctx,
@@ -253,85 +267,7 @@ impl<I: SendBuf, O: RecvBuf> SingleRoundRun<I, O> {
     }
 }
 
-impl EngineCore {
-    fn may_be_single_round<I: SendBuf, O: RecvBuf>(
-        &self,
-        call: &RunCall,
-        buffers: &mut ProgramBuffers<I, O>,
-    ) -> bool {
-        self.may_use_slots(call)
-            && self.is_calm(call)
-            && call
-                .reducer
-                .as_ref()
-                .is_none_or(|reducer| reducer.is_built_in())
-            && call.wrong(buffers.areas()).is_none()
-    }
-
-    /// Returns true if the collective was revoked.
-    #[inline]
-    fn is_revoked(&self, call: &RunCall) -> bool {
-        let common = &self.p2p.common;
-        common.any_revoked() && common.revoked_kind(call.ctx, Some(call.tag)).is_some()
-    }
-
-    /// Returns true if nothing unusual is known about this collective, its ranks and its communicator.
-    #[inline]
-    fn is_calm(&self, call: &RunCall) -> bool {
-        self.is_calm_here(call.id())
-            && (self.p2p.common.peers.downs() == 0 || self.are_all_up(call))
-    }
-
-    /// Returns true if nothing unusual is known about this collective and its communicator. Its ranks are not looked at.
-    #[inline]
-    fn is_calm_here(&self, id: CollectiveId) -> bool {
-        !(self.p2p.common.closing | self.p2p.common.leaving | self.p2p.common.ended)
-            && self.p2p.common.calls.may_begin_unchecked(id)
-    }
-
-    /// Returns `Done` if a collective of this rank alone may complete at its call, because nothing unusual is known about it.
-    #[inline]
-    pub(crate) fn poll_alone(&self, id: CollectiveId) -> SingleRoundPoll {
-        if self.is_calm_here(id) {
-            SingleRoundPoll::Done
-        } else {
-            SingleRoundPoll::Fallback
-        }
-    }
-
-    #[inline(never)]
-    fn are_all_up(&self, call: &RunCall) -> bool {
-        let mut ranks = call.group.members();
-        ranks.all(|rank| self.p2p.common.peers.down(rank).is_none())
-    }
-
-    fn single_round_memory<I: SendBuf, O: RecvBuf>(
-        &mut self,
-        call: &RunCall,
-        buffers: &mut ProgramBuffers<I, O>,
-    ) -> Option<RunMemory> {
-        let (lens, align) = (call.program.lens(), call.program.elem().align);
-        let left = match lens.scratch {
-            0 => Vec::new(),
-            _ => mem::take(&mut self.programs.scratch),
-        };
-        let scratch = RunMemory::scratch(left, lens.scratch, align)?;
-        Some(RunMemory::new(buffers.areas(), lens, align, scratch))
-    }
-
-    fn keep_single_round_memory(&mut self, mut memory: RunMemory) {
-        if memory.has_scratch() {
-            self.programs.scratch = memory.take_scratch();
-        }
-    }
-
-    /// Returns true if a turn is due, because single-round runs alone make none.
-    pub(crate) fn is_turn_due(&mut self) -> bool {
-        let count = &mut self.programs.single_round_count;
-        *count = count.wrapping_add(1);
-        count.is_multiple_of(TURN_EVERY)
-    }
-
+impl CollectivePart<'_> {
     /// Fails the collective because of an unexpected message, unless the reason is known already.
     fn fail_call(&mut self, call: &RunCall, peer: WorldRank) {
         if self.begin_error(call, true).is_none() {
@@ -344,7 +280,68 @@ impl EngineCore {
     }
 }
 
+impl ProgramTable {
+    fn single_round_memory<I: SendBuf, O: RecvBuf>(
+        &mut self,
+        call: &RunCall,
+        buffers: &mut ProgramBuffers<I, O>,
+    ) -> Option<RunMemory> {
+        let (lens, align) = (call.program.lens(), call.program.elem().align);
+        let left = match lens.scratch {
+            0 => Vec::new(),
+            _ => mem::take(&mut self.scratch),
+        };
+        let scratch = RunMemory::scratch(left, lens.scratch, align)?;
+        Some(RunMemory::new(buffers.areas(), lens, align, scratch))
+    }
+
+    fn keep_single_round_memory(&mut self, mut memory: RunMemory) {
+        if memory.has_scratch() {
+            self.scratch = memory.take_scratch();
+        }
+    }
+
+    /// Returns true if a turn is due, because single-round runs alone make none.
+    pub(in crate::engine) fn is_turn_due(&mut self) -> bool {
+        let count = &mut self.single_round_count;
+        *count = count.wrapping_add(1);
+        count.is_multiple_of(TURN_EVERY)
+    }
+}
+
 impl RunCall {
+    fn may_be_single_round<I: SendBuf, O: RecvBuf>(
+        &self,
+        common: &EngineCommons,
+        buffers: &mut ProgramBuffers<I, O>,
+    ) -> bool {
+        self.may_use_slots(common)
+            && self.is_calm(common)
+            && self
+                .reducer
+                .as_ref()
+                .is_none_or(|reducer| reducer.is_built_in())
+            && self.wrong(buffers.areas()).is_none()
+    }
+
+    /// Returns true if the collective was revoked.
+    #[inline]
+    fn is_revoked(&self, common: &EngineCommons) -> bool {
+        common.any_revoked() && common.revoked_kind(self.ctx, Some(self.tag)).is_some()
+    }
+
+    /// Returns true if nothing unusual is known about this collective, its ranks and its communicator.
+    #[inline]
+    fn is_calm(&self, common: &EngineCommons) -> bool {
+        common.is_calm_for(self.id()) && (common.peers.downs() == 0 || self.are_all_up(common))
+    }
+
+    #[inline(never)]
+    fn are_all_up(&self, common: &EngineCommons) -> bool {
+        let mut ranks = self.group.members();
+        ranks.all(|rank| common.peers.down(rank).is_none())
+    }
+
     fn slot_name(&self) -> SlotName {
         slot_name(self.id())
     }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use super::CollectivePart;
 use super::{DeferredPeerEvent, creation::NO_PROGRAM, run::StepExecutor};
 use crate::{
     engine::{
-        EngineCore, commons::collective_registry::CollectiveFailure,
-        point_to_point::message::StoredBody,
+        commons::collective_registry::CollectiveFailure, point_to_point::message::StoredBody,
     },
     group::WorldRank,
     ops::OpState,
@@ -17,7 +17,7 @@ use crate::{
     },
 };
 
-impl EngineCore {
+impl CollectivePart<'_> {
     /// Asks the peers for which creations and programs wait; if `once`, only on behalf of those for which it has not asked before.
     /// Returns true if any peer was asked, or a program has failed because of the answers.
     pub(in crate::engine) fn ask_programs(&mut self, once: bool) -> bool {

@@ -12,12 +12,13 @@ use std::{
 
 use ripstop_fabric::driver::{Driver, LocalRange};
 
+use super::{CollectivePart, CollectiveProgress};
 use super::{
     ProgramRun, ProgramTable,
     offloaded::{OffloadedRun, list_max},
 };
 use crate::{
-    engine::{Engine, EngineCore, OneSidedCommand, commons::program_events::TOKENS},
+    engine::{OneSidedCommand, commons::program_events::TOKENS},
     group::{RankGroup, WorldRank},
     offload::{
         BufferLens,
@@ -88,14 +89,14 @@ impl ProgramTable {
     }
 }
 
-impl Engine {
+impl CollectiveProgress<'_> {
     /// Begins the program if it is its turn for the slot. Returns false if it has to wait.
     pub(super) fn take_slot(&mut self, index: u32, run: &mut ProgramRun) -> io::Result<bool> {
-        let me = self.core.p2p.common.me;
+        let me = self.part.p2p.common.me;
         let Some(offloaded) = run.offloaded.as_mut() else {
             return Ok(false);
         };
-        let entry = match self.core.programs.slots.entry(offloaded.slot) {
+        let entry = match self.part.programs.slots.entry(offloaded.slot) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => {
                 let (name, group) = (offloaded.slot.region_name(), run.group.clone());
@@ -130,7 +131,7 @@ impl Engine {
         let memory = memory_of(&mut *self.driver, lens, run.memory.ranges());
         let keys = memory.keys();
         if let Some(len) = keyless(&memory, lens) {
-            keys.for_each(|key| self.core.p2p.common.exposed.withdraw(key));
+            keys.for_each(|key| self.part.p2p.common.exposed.withdraw(key));
             return Err(io::Error::new(
                 io::ErrorKind::OutOfMemory,
                 format!(
@@ -152,19 +153,19 @@ impl Engine {
         );
         if begun.is_err() {
             // Withdraw the keys, because the memory is returned without the program having begun.
-            keys.for_each(|key| self.core.p2p.common.exposed.withdraw(key));
+            keys.for_each(|key| self.part.p2p.common.exposed.withdraw(key));
         }
         let mut posted = begun?;
         if run.block_events.is_some() {
             posted.report_receives(&mut *self.driver);
         }
         offloaded.posted = Some(posted);
-        self.core.count_for(offloaded);
+        self.part.count_for(offloaded);
         Ok(true)
     }
 }
 
-impl EngineCore {
+impl CollectivePart<'_> {
     /// Gives the slot of a program that has ended to the next one, and closes the program's memory.
     pub(super) fn leave_slot(
         &mut self,

@@ -22,6 +22,12 @@ impl EngineCommons {
         self.calls.revoked_kind(CollectiveId::new(ctx, tag?))
     }
 
+    /// Returns true if nothing unusual is known about this collective and its communicator. Its ranks are not looked at.
+    #[inline]
+    pub(in crate::engine) fn is_calm_for(&self, id: CollectiveId) -> bool {
+        !(self.closing | self.leaving | self.ended) && self.calls.may_begin_unchecked(id)
+    }
+
     /// Revokes a context with all its messages. Returns false if it was revoked already.
     pub(in crate::engine) fn make_void(&mut self, ctx: u32) -> bool {
         self.calls.make_void(ctx)

@@ -59,6 +59,12 @@ pub(crate) struct PointToPoint {
     pub(super) unreceived: Option<Box<UnreceivedMessages>>,
 }
 
+/// Posts what point-to-point has queued.
+pub(in crate::engine) struct MessageTransmitter<'a> {
+    pub(in crate::engine) driver: &'a mut dyn Driver,
+    pub(in crate::engine) p2p: &'a mut PointToPoint,
+}
+
 impl PointToPoint {
     pub(super) fn new(driver: &mut dyn Driver, setup: EngineSetup, has_lists: bool) -> Self {
         let by_processor = driver.caps_to(setup.rank).by_processor;

@@ -1,6 +1,6 @@
 //! Start and withdrawal of sends.
 
-use super::PointToPoint;
+use super::{MessageTransmitter, PointToPoint};
 use crate::{
     buffer::SendBuf,
     engine::{Engine, commons::transmit::transmit_tagged},
@@ -27,20 +27,34 @@ impl Engine {
         if let Some(kind) = self.core.p2p.unsendable(info.ctx, to) {
             return SendStart::Refused(kind, buf);
         }
-        if self.send_now(&info, to, bytemuck::cast_slice(buf.elems())) {
+        if self
+            .transmitter()
+            .send_now(&info, to, bytemuck::cast_slice(buf.elems()))
+        {
             return SendStart::Sent(buf);
         }
         let ticket = self.core.p2p.common.ops.hold_send(info, buf);
-        self.queue(ticket.op, to);
+        self.transmitter().queue(ticket.op, to);
         self.flush();
         SendStart::InFlight(ticket)
     }
 
+    /// Sends borrowed bytes, if they can leave immediately.
+    pub(crate) fn try_send(&mut self, info: &OpInfo, bytes: &[u8]) -> Result<bool, ErrorKind> {
+        let to = info.peer.expect("a send has a peer");
+        match self.core.p2p.unsendable(info.ctx, to) {
+            Some(kind) => Err(kind),
+            None => Ok(self.transmitter().send_now(info, to, bytes)),
+        }
+    }
+}
+
+impl MessageTransmitter<'_> {
     /// Queues a send that waits for room or credits.
     pub(in crate::engine) fn queue(&mut self, op: OpId, to: WorldRank) {
-        self.core.p2p.common.awaited_peers_changed = true;
-        self.core.p2p.enqueue(to, op);
-        self.core.p2p.common.peers.mark_to_flush(to);
+        self.p2p.common.awaited_peers_changed = true;
+        self.p2p.enqueue(to, op);
+        self.p2p.common.peers.mark_to_flush(to);
     }
 
     #[inline]
@@ -60,13 +74,13 @@ impl Engine {
         to: WorldRank,
         bytes: &[u8],
     ) -> bool {
-        if bytes.len() > self.core.p2p.common.paths.to(to).eager_max() {
+        if bytes.len() > self.p2p.common.paths.to(to).eager_max() {
             return false;
         }
-        if to == self.core.p2p.own.rank && self.core.p2p.deliver_to_self(&header, bytes) {
+        if to == self.p2p.own.rank && self.p2p.deliver_to_self(&header, bytes) {
             return true;
         }
-        let peer = self.core.p2p.common.peers.peer_mut(to);
+        let peer = self.p2p.common.peers.peer_mut(to);
         if !peer.is_clear() || !peer.header_quota.spend() {
             return false;
         }
@@ -74,26 +88,17 @@ impl Engine {
             peer.header_quota.unspend();
             return false;
         }
-        let tag = header.tag_for(self.core.p2p.hw_matching_min, bytes.len());
+        let tag = header.tag_for(self.p2p.hw_matching_min, bytes.len());
         let header = bytemuck::bytes_of_mut(&mut header);
         let posted = transmit_tagged(&mut *self.driver, peer, to, tag, header, bytes);
         if !posted {
             peer.credits.unspend(bytes.len());
             peer.header_quota.unspend();
-        } else if !self.core.p2p.common.peers.reliable {
-            self.core.p2p.common.peers.mark_clock_dirty(to);
-            self.core.p2p.common.awaited_peers_changed = true;
+        } else if !self.p2p.common.peers.reliable {
+            self.p2p.common.peers.mark_clock_dirty(to);
+            self.p2p.common.awaited_peers_changed = true;
         }
         posted
-    }
-
-    /// Sends borrowed bytes, if they can leave immediately.
-    pub(crate) fn try_send(&mut self, info: &OpInfo, bytes: &[u8]) -> Result<bool, ErrorKind> {
-        let to = info.peer.expect("a send has a peer");
-        match self.core.p2p.unsendable(info.ctx, to) {
-            Some(kind) => Err(kind),
-            None => Ok(self.send_now(info, to, bytes)),
-        }
     }
 }
 

@@ -289,7 +289,10 @@ impl Two {
             both.all(|(engine, tickets)| engine.core.p2p.common.is_done(tickets.buffers.op))
         });
         [0, 1].map(|rank| {
-            let taken = self.world.engines[rank].core.take_run(&self.tickets[rank]);
+            let taken = self.world.engines[rank]
+                .core
+                .collectives()
+                .take_run(&self.tickets[rank]);
             taken
                 .expect("it is over")
                 .0
@@ -370,7 +373,10 @@ fn a_run_that_waits_for_the_put_of_a_dead_rank_fails_without_an_adapter_event() 
     two.world.paused.insert(0);
     two.world
         .run_until(|engines| engines[1].core.p2p.common.is_done(op));
-    let taken = two.world.engines[1].core.take_run(&two.tickets[1]);
+    let taken = two.world.engines[1]
+        .core
+        .collectives()
+        .take_run(&two.tickets[1]);
     let failure = taken.unwrap().0.unwrap_err();
     assert!(
         matches!(failure.kind, ErrorKind::PeerFailed { rank: 0, .. }),
@@ -475,7 +481,10 @@ fn a_program_whose_end_is_counted_while_its_list_waits_is_not_over() {
     assert!(!two.is_over(), "its list may still begin");
     two.scripts[1].lock().unwrap().begin = true;
     assert!(two.is_over());
-    let taken = two.world.engines[1].core.take_run(&two.tickets[1]);
+    let taken = two.world.engines[1]
+        .core
+        .collectives()
+        .take_run(&two.tickets[1]);
     assert!(taken.unwrap().0.is_ok());
 }
 
@@ -545,7 +554,11 @@ fn a_program_whose_end_is_counted_before_the_rest_is_not_over() {
         assert_eq!(engine.core.p2p.common.is_done(ticket.buffers.op), over);
     }
     assert_eq!(script.lock().unwrap().watched.len(), 2);
-    let taken = engine.core.take_run(&ticket).expect("it is over");
+    let taken = engine
+        .core
+        .collectives()
+        .take_run(&ticket)
+        .expect("it is over");
     assert!(taken.0.is_ok());
 }
 
@@ -643,7 +656,11 @@ fn a_put_that_is_only_claimed_leaves_the_output_with_values() {
     let claim = wire::OpHeader::new(WireKind::Atp, invited[0], wire::OK);
     engine.core.message(WorldRank(0), bytes_of(&claim), nothing);
     engine.turn(ClockTime::default());
-    let (outcome, _, output, _) = engine.core.take_run(&ticket).expect("it is over");
+    let (outcome, _, output, _) = engine
+        .core
+        .collectives()
+        .take_run(&ticket)
+        .expect("it is over");
     assert!(outcome.is_ok() && output == vec![0; BLOCK / 8]);
 }
 
@@ -654,7 +671,12 @@ fn failing(adapter: Adapter) -> ErrorKind {
     for turn in 0..100 {
         engine.turn(ClockTime::from_nanos(turn * TICK));
     }
-    let failed = engine.core.take_run(&ticket).expect("it is over").0;
+    let failed = engine
+        .core
+        .collectives()
+        .take_run(&ticket)
+        .expect("it is over")
+        .0;
     failed.expect_err("it cannot be").kind
 }
 

@@ -117,7 +117,7 @@ fn done(engine: &mut Engine, tickets: &Tickets) -> bool {
 }
 
 fn take(world: &mut World, rank: usize, tickets: &Tickets) -> (OpOutcome, Vec<u64>) {
-    let taken = world.engines[rank].core.take_run(tickets);
+    let taken = world.engines[rank].core.collectives().take_run(tickets);
     let (outcome, input, output, panic) = taken.expect("it is over");
     assert!(panic.is_none() && input.iter().all(|&word| word == rank as u64));
     (outcome, output)

@@ -120,6 +120,7 @@ fn agree(world: &mut World, on: usize, tag: u32, from: u32) {
     let engine = &mut world.engines[on];
     engine
         .core
+        .collectives()
         .record_creation(CollectiveId::new(COLLECTIVES, tag));
     let info = OpInfo {
         ctx: COLLECTIVES,
@@ -140,7 +141,7 @@ fn ended(world: &mut World, on: usize, tickets: &Tickets) -> Option<ErrorKind> {
     if !core.p2p.common.is_done(tickets.buffers.op) {
         return None;
     }
-    let (outcome, ..) = core.take_run(tickets).expect("it is over");
+    let (outcome, ..) = core.collectives().take_run(tickets).expect("it is over");
     Some(outcome.expect_err("nothing was sent").kind)
 }
 
