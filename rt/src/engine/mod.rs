@@ -51,7 +51,7 @@ pub(crate) use self::{
     window::{
         EpochCounters, FenceMethod, FencePoll, FenceResult, NotifyResult, NumberType,
         PeerEndMemory, TargetRanges, WakeReason, WindowExtent, WindowId, WindowLockKind,
-        WindowMemory, WindowOpKind, WindowWaiterSlot, begin_accesses,
+        WindowMemory, WindowOpKind, WindowPart, WindowWaiterSlot, begin_accesses,
     },
 };
 pub use self::{
@@ -260,7 +260,7 @@ impl Engine {
     pub(crate) fn post(&mut self, op: OpId) {
         self.core.p2p.recv(op);
         if let Some(least) = self.core.p2p.hw_matching_min {
-            self.post_tag_buffer(op, least);
+            self.transmitter().post_tag_buffer(op, least);
         }
         self.flush();
     }
@@ -346,6 +346,15 @@ impl EngineCore {
     /// Returns true if a turn is due, because collectives that complete in their first poll make none.
     pub(crate) fn is_turn_due(&mut self) -> bool {
         self.programs.is_turn_due()
+    }
+
+    #[inline]
+    pub(crate) fn windows(&mut self) -> WindowPart<'_> {
+        let Self { windows, p2p, .. } = self;
+        WindowPart {
+            windows,
+            common: &mut p2p.common,
+        }
     }
 
     pub(crate) fn recovery(&mut self) -> RecoveryPart<'_> {

@@ -287,7 +287,7 @@ impl CollectivePart<'_> {
 
     /// Drops stored messages of a dropped communicator that are for collectives which this rank has not begun.
     ///
-    /// Offers stay. Their sender learns that the collective will not begin when it [asks](super::stall_probe), or learns the
+    /// Offers stay. Their sender learns that the collective will not begin when it [asks](crate::engine::stall_probe), or learns the
     /// reason before that.
     pub(in crate::engine) fn forget_left(&mut self, ctx: u32) {
         if self.p2p.common.has_left(ctx & !1) && self.p2p.common.calls.any_early() {

@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 
 use ripstop_fabric::{
-    driver::{DriverCommand, LocalRange},
+    driver::{Driver, DriverCommand, LocalRange},
     memory::RemoteRegion,
 };
 
-use crate::{engine::Engine, group::WorldRank, proto::wire::OpId};
+use crate::{group::WorldRank, proto::wire::OpId};
 
 /// Valid keys of operations, by operation and serial number. Empty if the driver pins nothing.
 #[derive(Debug, Default)]
@@ -66,21 +66,19 @@ impl ExposedKeys {
     pub(in crate::engine) fn withdraw(&mut self, key: RemoteRegion) {
         self.over.push(key);
     }
-}
 
-impl Engine {
     /// Gives a peer a key to a part of an operation's buffer. The key is valid while the operation is in flight.
     pub(in crate::engine) fn expose(
         &mut self,
+        driver: &mut dyn Driver,
         op: OpId,
         to: WorldRank,
         range: LocalRange,
     ) -> Option<RemoteRegion> {
-        let key = self.driver.expose_to(to, range)?;
-        let exposed = &mut self.core.p2p.common.exposed;
-        if exposed.pins {
-            exposed.serial = exposed.serial.wrapping_add(1);
-            exposed.out.insert((op.pack(), exposed.serial), key);
+        let key = driver.expose_to(to, range)?;
+        if self.pins {
+            self.serial = self.serial.wrapping_add(1);
+            self.out.insert((op.pack(), self.serial), key);
         }
         Some(key)
     }
@@ -88,19 +86,21 @@ impl Engine {
     /// Does the same as [`expose`](Self::expose) for an offer, and reuses the key if the offer is retried.
     pub(in crate::engine) fn expose_once(
         &mut self,
+        driver: &mut dyn Driver,
         op: OpId,
         to: WorldRank,
         range: LocalRange,
     ) -> Option<RemoteRegion> {
-        let kept = self.core.p2p.common.exposed.take_kept(op, to);
-        kept.or_else(|| self.expose(op, to, range))
+        let kept = self.take_kept(op, to);
+        kept.or_else(|| self.expose(driver, op, to, range))
     }
 
+    /// Withdraws the keys that are marked.
     #[inline]
-    pub(in crate::engine) fn withdraw_keys(&mut self) {
-        while let Some(key) = self.core.p2p.common.exposed.over.pop() {
+    pub(in crate::engine) fn withdraw_all(&mut self, driver: &mut dyn Driver) {
+        while let Some(key) = self.over.pop() {
             // The driver never refuses this command, because it needs no room.
-            let _ = self.driver.post(DriverCommand::Withdraw { key });
+            let _ = driver.post(DriverCommand::Withdraw { key });
         }
     }
 }

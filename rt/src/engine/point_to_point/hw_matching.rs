@@ -12,31 +12,30 @@ use ripstop_fabric::{
     tags::MatchTag,
 };
 
-use super::PointToPoint;
+use super::{MessageTransmitter, PointToPoint};
 use crate::{
-    engine::Engine,
     ops::{OpState, ReservedMessage},
     proto::wire::{EagerHeader, OpId},
 };
 
-impl Engine {
+impl MessageTransmitter<'_> {
     /// Lends the buffer of a waiting receive, if a message of at least `least` bytes may be placed in it.
     ///
     /// A buffer is not lent while a wildcard receive waits, which may get the message that would be placed. Nor is one that is
     /// longer than the longest eager message, because its message will probably be offered.
     pub(in crate::engine) fn post_tag_buffer(&mut self, op: OpId, least: usize) {
-        let Some(slot) = self.core.p2p.common.ops.get(op) else {
+        let Some(slot) = self.p2p.common.ops.get(op) else {
             return;
         };
         let (info, len) = (slot.info, slot.area.len);
         let (OpState::Posted(_), Some(from), Some(tag)) = (slot.state, info.peer, info.tag) else {
             return;
         };
-        let longest = self.core.p2p.common.paths.to(from).eager_max();
+        let longest = self.p2p.common.paths.to(from).eager_max();
         if info.probe
             || slot.in_program
             || !(least..=longest).contains(&len)
-            || self.core.p2p.matching.has_wildcard()
+            || self.p2p.matching.has_wildcard()
         {
             return;
         }
@@ -53,21 +52,15 @@ impl Engine {
 
     /// Asks the driver to return a lent buffer.
     pub(in crate::engine) fn recall_tag_buffer(&mut self, op: OpId) {
-        let lent = self
-            .core
-            .p2p
-            .common
-            .ops
-            .get(op)
-            .is_some_and(|slot| slot.lent);
+        let lent = self.p2p.common.ops.get(op).is_some_and(|slot| slot.lent);
         let token = CommandToken(op.pack());
         let is_back = |driver: &mut dyn Driver| {
             let tags = driver.tag_matching();
             tags.is_some_and(|tags| tags.take_back(token))
         };
         if lent && is_back(&mut *self.driver) {
-            self.core.p2p.common.take_over_buffer(op);
-            self.core.p2p.settle(op);
+            self.p2p.common.take_over_buffer(op);
+            self.p2p.settle(op);
         }
     }
 }

@@ -16,6 +16,7 @@ mod refuse;
 mod rendezvous;
 mod send;
 mod split_rendezvous;
+mod transmitter;
 mod unexpected;
 mod unexpected_quota;
 mod unreceived;
@@ -25,6 +26,7 @@ use std::collections::BTreeSet;
 use ripstop_fabric::driver::Driver;
 
 pub(crate) use self::send::SendStart;
+pub(in crate::engine) use self::transmitter::MessageTransmitter;
 use self::{
     message::MessageStore, out_of_order_fetch::ParkedMessage, own_messages::OwnMessages,
     split_rendezvous::SplitTable, unreceived::UnreceivedMessages,
@@ -57,12 +59,6 @@ pub(crate) struct PointToPoint {
     )]
     pub(super) unreported_failures: Option<Box<BTreeSet<(u32, WorldRank)>>>,
     pub(super) unreceived: Option<Box<UnreceivedMessages>>,
-}
-
-/// Posts what point-to-point has queued.
-pub(in crate::engine) struct MessageTransmitter<'a> {
-    pub(in crate::engine) driver: &'a mut dyn Driver,
-    pub(in crate::engine) p2p: &'a mut PointToPoint,
 }
 
 impl PointToPoint {

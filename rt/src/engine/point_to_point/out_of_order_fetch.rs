@@ -2,11 +2,11 @@
 //! [`proto::header_quota`](crate::proto::header_quota).
 
 use super::{
-    PointToPoint,
+    MessageTransmitter, PointToPoint,
     message::{MessageBody, OfferedMessage, StoredBody, StoredMessage},
 };
 use crate::{
-    engine::{Engine, OneSidedCommand, commons::peer::ControlFrame},
+    engine::{OneSidedCommand, commons::peer::ControlFrame},
     group::WorldRank,
     ops::{MessageStatus, OpInfo, OpState},
     proto::{
@@ -377,10 +377,10 @@ impl PointToPoint {
     }
 }
 
-impl Engine {
+impl MessageTransmitter<'_> {
     /// Offers a message out of order.
     pub(in crate::engine) fn answer(&mut self, op: OpId, first: bool) {
-        let Some(slot) = self.core.p2p.common.ops.get(op) else {
+        let Some(slot) = self.p2p.common.ops.get(op) else {
             return;
         };
         // The send may have failed since, together with the peer. Then the application has its buffer again.
@@ -394,8 +394,8 @@ impl Engine {
         let mut header = self.offer_header(op);
         header.base.kind = WireKind::FetchedRts as u8;
         header.modes |= if first { MODE_FIRST } else { 0 };
-        let peer = self.core.p2p.common.peers.peer_mut(to);
+        let peer = self.p2p.common.peers.peer_mut(to);
         peer.control.push_back(ControlFrame::new(&header));
-        self.core.p2p.common.peers.mark_to_flush(to);
+        self.p2p.common.peers.mark_to_flush(to);
     }
 }

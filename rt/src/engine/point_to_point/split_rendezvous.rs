@@ -13,10 +13,10 @@ use ripstop_fabric::{
     memory::{MemoryRegion, RemoteRegion},
 };
 
-use super::PointToPoint;
+use super::{MessageTransmitter, PointToPoint};
 use crate::{
     buffer::word_of,
-    engine::{Engine, OneSidedCommand},
+    engine::OneSidedCommand,
     error::ErrorKind,
     group::WorldRank,
     ops::OpState,
@@ -126,27 +126,44 @@ fn state(op: OpId, state: u64) -> u64 {
     u64::from(op.generation) << 8 | state
 }
 
-impl Engine {
+/// What became of the offer of a rear half.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RearOffer {
+    /// Its header is queued for the sender of the message.
+    Made(WorldRank),
+    /// The receive has ended.
+    NotNeeded,
+    Impossible,
+}
+
+impl MessageTransmitter<'_> {
     /// Offers the rear half of a message to its sender and gets the front half. If that is impossible, gets the whole message.
-    pub(in crate::engine) fn start_split(&mut self, op: OpId, key: RemoteRegion) {
-        if !self.offer_rear(op, key) {
-            self.core
-                .p2p
-                .common
-                .commands
-                .push(OneSidedCommand::Get { op, key, at: 0 });
+    /// Returns the sender, if the offer must leave at once.
+    pub(in crate::engine) fn start_split(
+        &mut self,
+        op: OpId,
+        key: RemoteRegion,
+    ) -> Option<WorldRank> {
+        match self.offer_rear(op, key) {
+            RearOffer::Made(source) => return Some(source),
+            RearOffer::NotNeeded => {}
+            RearOffer::Impossible => {
+                let get = OneSidedCommand::Get { op, key, at: 0 };
+                self.p2p.common.commands.push(get);
+            }
         }
+        None
     }
 
-    fn offer_rear(&mut self, op: OpId, key: RemoteRegion) -> bool {
+    fn offer_rear(&mut self, op: OpId, key: RemoteRegion) -> RearOffer {
         let Some(claim) = self.claim_key(op) else {
-            return false;
+            return RearOffer::Impossible;
         };
-        let Some(slot) = self.core.p2p.common.ops.get(op) else {
-            return true;
+        let Some(slot) = self.p2p.common.ops.get(op) else {
+            return RearOffer::NotNeeded;
         };
         let OpState::Landing(mut landing) = slot.state else {
-            return true;
+            return RearOffer::NotNeeded;
         };
         let total = landing.landed.bytes;
         let at = (total / 2).next_multiple_of(4096).min(total);
@@ -156,25 +173,29 @@ impl Engine {
             .slice(0, at as u64)
             .zip(key.slice(at as u64, (total - at) as u64));
         let Some((front, rear)) = halves else {
-            return false;
+            return RearOffer::Impossible;
         };
-        let Some(here) = self.expose(op, landing.landed.source, whole.slice(at, total - at)) else {
-            return false;
+        let Some(here) = self.p2p.common.exposed.expose(
+            &mut *self.driver,
+            op,
+            landing.landed.source,
+            whole.slice(at, total - at),
+        ) else {
+            return RearOffer::Impossible;
         };
-        let slot = self.core.p2p.common.ops.live(op);
+        let slot = self.p2p.common.ops.live(op);
         landing.is_split = true;
         slot.state = OpState::Landing(landing);
-        self.core.p2p.splits.put(op, at, rear);
+        self.p2p.splits.put(op, at, rear);
         let source = landing.landed.source;
         let header = Header::new(landing.sender, op, at as u64, here, claim);
-        self.core.p2p.common.peers.control(source, &header);
-        self.flush_peer(source); // now, because getting the front half keeps this thread busy
-        self.core.p2p.common.commands.push(OneSidedCommand::Get {
+        self.p2p.common.peers.control(source, &header);
+        self.p2p.common.commands.push(OneSidedCommand::Get {
             op,
             key: front,
             at: 0,
         });
-        true
+        RearOffer::Made(source)
     }
 
     /// Opens the operation's word and returns a key to it.
@@ -182,7 +203,7 @@ impl Engine {
         if op.slot as usize >= WORDS || !self.driver.caps().atomics {
             return None;
         }
-        let halves = self.core.p2p.splits.0.get_or_insert_default();
+        let halves = self.p2p.splits.0.get_or_insert_default();
         if halves.words.is_none() {
             halves.words = self.driver.allocate(WORDS * 8).ok();
         }
@@ -201,7 +222,7 @@ impl Engine {
         claim: RemoteRegion,
         receiver: OpId,
     ) -> bool {
-        let Some(slot) = self.core.p2p.common.ops.get(op) else {
+        let Some(slot) = self.p2p.common.ops.get(op) else {
             return true;
         };
         let (OpState::Claiming { .. }, Some(to)) = (&slot.state, slot.info.peer) else {
@@ -217,7 +238,7 @@ impl Engine {
             token: CommandToken(op.pack()),
         };
         let posted = matches!(self.driver.post(command), PostResult::Posted);
-        self.core.p2p.common.commands_in_flight += usize::from(posted);
+        self.p2p.common.commands_in_flight += usize::from(posted);
         posted
     }
 }

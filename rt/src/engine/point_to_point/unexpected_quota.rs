@@ -4,11 +4,11 @@
 //! [`Credits`](crate::proto::channel::Credits).
 
 use super::{
-    PointToPoint,
+    MessageTransmitter, PointToPoint,
     message::{MessageBody, StoredMessage},
 };
 use crate::{
-    engine::{Engine, commons::transmit::FlushResult},
+    engine::commons::transmit::FlushResult,
     group::WorldRank,
     ops::OpState,
     proto::{
@@ -182,21 +182,21 @@ impl PointToPoint {
     }
 }
 
-impl Engine {
+impl MessageTransmitter<'_> {
     /// Sends from the front of the queue, while there is room at the driver and at the peer.
     pub(in crate::engine) fn flush_sends(&mut self, rank: WorldRank) -> FlushResult {
         loop {
-            let peer = self.core.p2p.common.peers.peer_mut(rank);
+            let peer = self.p2p.common.peers.peer_mut(rank);
             let op = match peer.sends.front() {
                 QueueFront::Nothing => return FlushResult::All,
                 // The peer will report that the message is matched, or return it.
-                QueueFront::Out(op) if self.core.p2p.common.ops.get(op).is_some() => {
+                QueueFront::Out(op) if self.p2p.common.ops.get(op).is_some() => {
                     return FlushResult::All;
                 }
                 QueueFront::Out(op) | QueueFront::Waiting(op) => op,
             };
             if self.is_queued(op) {
-                let peer = self.core.p2p.common.peers.peer_mut(rank);
+                let peer = self.p2p.common.peers.peer_mut(rank);
                 if peer.header_quota.is_spent() {
                     return self.say_blocked(rank);
                 }
@@ -204,25 +204,25 @@ impl Engine {
                     return FlushResult::Stuck;
                 }
             }
-            self.core.p2p.common.peers.peer_mut(rank).sends.pop();
+            self.p2p.common.peers.peer_mut(rank).sends.pop();
         }
     }
 
     fn is_queued(&mut self, op: OpId) -> bool {
-        let slot = self.core.p2p.common.ops.get(op);
+        let slot = self.p2p.common.ops.get(op);
         slot.is_some_and(|slot| matches!(slot.state, OpState::Queued))
     }
 
     /// Notifies the peer that this rank is blocked, once for each limit. The queue then waits for the peer, not for the driver.
     fn say_blocked(&mut self, rank: WorldRank) -> FlushResult {
-        let peer = self.core.p2p.common.peers.peer_mut(rank);
+        let peer = self.p2p.common.peers.peer_mut(rank);
         let Some(limit) = peer.header_quota.block() else {
             return FlushResult::All;
         };
         let line = &mut peer.sends;
         let held = u32::try_from(line.len()).unwrap_or(u32::MAX);
         let header = BlockedHeader::new(limit, held, line.block());
-        self.core.p2p.common.peers.control(rank, &header);
+        self.p2p.common.peers.control(rank, &header);
         self.flush_control(rank)
     }
 }

@@ -63,7 +63,7 @@ pub(crate) use self::{
     ops::{TargetRanges, WindowOpKind},
     pieces::{WindowExtent, WindowMemory},
 };
-use super::{Engine, EngineCommons, EngineCore, OneSidedCommand};
+use super::{Engine, EngineCommons, OneSidedCommand};
 use crate::{
     buffer::TypeSig,
     error::ErrorKind,
@@ -297,19 +297,8 @@ impl DerefMut for LazyWindowTable {
 
 /// The windows of a runtime, with all that they use of the rest of the engine.
 pub(crate) struct WindowPart<'a> {
-    windows: &'a mut LazyWindowTable,
-    common: &'a mut EngineCommons,
-}
-
-impl EngineCore {
-    #[inline]
-    pub(crate) fn windows(&mut self) -> WindowPart<'_> {
-        let Self { windows, p2p, .. } = self;
-        WindowPart {
-            windows,
-            common: &mut p2p.common,
-        }
-    }
+    pub(super) windows: &'a mut LazyWindowTable,
+    pub(super) common: &'a mut EngineCommons,
 }
 
 /// Calls of the application.
