@@ -63,6 +63,8 @@ struct PendingJoin {
     bell: Arc<OwnedFd>,
     /// Peers to connect to when the driver is there.
     wanted: Vec<WorldRank>,
+    /// Peers for whose messages the caller waits.
+    awaited: Vec<WorldRank>,
     /// Peers to give up when the driver is there.
     given_up: Vec<(WorldRank, Option<DownCause>)>,
 }
@@ -122,6 +124,7 @@ impl DeferredDriver {
                 over,
                 bell,
                 wanted: Vec::new(),
+                awaited: Vec::new(),
                 given_up: Vec::new(),
             }),
         })
@@ -194,6 +197,9 @@ impl PendingJoin {
         }
         for (peer, how) in self.given_up.drain(..) {
             let _as_we_said = driver.give_up(peer, how);
+        }
+        if !self.awaited.is_empty() {
+            driver.expect(&mut || std::mem::take(&mut self.awaited));
         }
         Ok(driver)
     }
@@ -292,8 +298,10 @@ impl Driver for DeferredDriver {
     }
 
     fn expect(&mut self, awaited: &mut dyn FnMut() -> Vec<WorldRank>) {
-        if let Some(driver) = self.there() {
-            driver.expect(awaited);
+        match &mut self.way {
+            DeferredState::Joined(driver) => driver.expect(awaited),
+            // The caller does not repeat what it has said before the driver was there.
+            DeferredState::Joining(joining) => joining.awaited = awaited(),
         }
     }
 

@@ -57,7 +57,10 @@ impl PreparedEndpoint for Noted {
 }
 
 impl Driver for Noted {
-    fn expect(&mut self, _awaited: &mut dyn FnMut() -> Vec<WorldRank>) {}
+    fn expect(&mut self, awaited: &mut dyn FnMut() -> Vec<WorldRank>) {
+        let note = format!("expect {:?}", awaited());
+        self.notes.lock().unwrap().push(note);
+    }
 
     fn give_up(&mut self, peer: WorldRank, how: Option<DownCause>) -> DownCause {
         self.notes
@@ -228,12 +231,16 @@ fn what_was_said_before_is_heard_later() {
         late.give_up(WorldRank(2), Some(DownCause::Finished)),
         DownCause::Finished
     );
+    for awaited in [vec![WorldRank(1), WorldRank(2)], vec![WorldRank(1)]] {
+        late.expect(&mut || awaited.clone());
+    }
     assert!(notes.lock().unwrap().is_empty());
     tell.send(Ok(())).unwrap();
     end(&mut late, &mut Heard::default());
     let wanted = [
         "connect [WorldRank(1), WorldRank(2)]",
         "give up WorldRank(2) Some(Finished)",
+        "expect [WorldRank(1)]",
     ];
     assert_eq!(*notes.lock().unwrap(), wanted);
 }
