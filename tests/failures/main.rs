@@ -1,5 +1,5 @@
 //! The errors of the surviving ranks when a rank dies, panics or stops. The ranks are processes: this very program, with its
-//! role in `FAILURES_RANK`.
+//! role in `FAILURES_RANK`. `RIPSTOP_TEST_LAUNCHER` puts them on several hosts.
 //!
 //! `KILLS=100 cargo test --test failures` kills a hundred times instead of ten; `SEED=…` replays a run.
 
@@ -12,9 +12,11 @@
 mod content;
 #[path = "../support/given.rs"]
 mod given;
+mod hosts;
 mod job;
 #[path = "../windows/killed.rs"]
 mod killed;
+mod report;
 mod roles;
 #[path = "../support/shrinking.rs"]
 mod shrinking;
@@ -35,9 +37,6 @@ use content::{Random, seed};
 use given::given;
 use job::{Job, pause};
 use roles::{afterwards, failed, ready};
-
-/// Line that a rank prints when the test may begin.
-const READY: &str = "failures: ready";
 
 /// Time limit, longer than any test takes; `GUARD_S` overrides it for slow machines.
 fn guard() -> Duration {
@@ -101,7 +100,7 @@ fn survive_kills(test: &str, role: &str) {
     let files = our_files();
     let mut descriptors = None;
     for kill in 0..kills() {
-        let job = Job::start(role, 4);
+        let mut job = Job::start(role, 4);
         job.all_ready();
         let victim = random.below(4);
         pause(Duration::from_micros(random.below(20_000) as u64));
@@ -127,7 +126,7 @@ fn a_job_shrinks_twice_and_goes_on_whichever_ranks_are_killed_when() {
     let _turn = one_at_a_time();
     let mut random = Random::new(seed(test));
     for kill in 0..kills() {
-        let job = Job::start("shrink", 4);
+        let mut job = Job::start("shrink", 4);
         job.all_ready();
         let first = random.below(4);
         pause(Duration::from_micros(random.below(20_000) as u64));
@@ -210,7 +209,7 @@ fn a_rank_that_fails_at_start_is_a_failure_to_the_others() {
 fn the_death_of_a_rank_without_any_messages_is_noticed() {
     let _turn = one_at_a_time();
     for _ in 0..3 {
-        let job = Job::start("silent", 3);
+        let mut job = Job::start("silent", 3);
         job.all_ready();
         job.signal(2, Signal::KILL);
         assert_eq!(job.end().0, [2]);
@@ -220,7 +219,7 @@ fn the_death_of_a_rank_without_any_messages_is_noticed() {
 #[test]
 fn a_rank_that_is_stopped_for_longer_than_a_peer_may_be_silent_is_not_dead() {
     let _turn = one_at_a_time();
-    let job = Job::start("stopped", 3);
+    let mut job = Job::start("stopped", 3);
     job.all_ready();
     job.signal(1, Signal::STOP);
     // Ranks of another node cannot see that it is stopped. For them it is silent, for less time than they allow.

@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
-use ripstop::{Collectives, Comm, ErrorKind, RecvOp, Result, Runtime, Source, Status, Tag, boot};
+use ripstop::{
+    Builder, Collectives, Comm, ErrorKind, RecvOp, Result, Runtime, Source, Status, Tag, boot,
+};
 use ripstop_fabric::shm::Board;
 
 use crate::{
-    READY,
     content::{Random, content},
-    killed, shrinking,
+    hosts, killed,
+    report::{self, RankReport},
+    shrinking,
 };
 
 /// Not a test: the entry point of a rank's process.
@@ -18,12 +21,9 @@ fn a_rank() {
         return;
     };
     let words: Vec<&str> = text.split(' ').collect();
-    let [role, rank, size, board] = words[..] else {
-        panic!("FAILURES_RANK={text}")
-    };
-    let rank: usize = rank.parse().expect("a number");
-    let boot = boot::threads(size.parse().expect("a number")).swap_remove(rank);
-    let board = Board::attach(board).expect("the test's board");
+    let (&role, place) = words.split_first().expect("a role");
+    let (rank, builder) = join(place);
+    report::set_own_rank(rank);
     if role == "late" && rank > 0 {
         std::io::stdin().lines().for_each(drop);
     }
@@ -32,16 +32,16 @@ fn a_rank() {
         return;
     }
     let builder = match role {
-        _ if stays_away => Runtime::builder().set("RIPSTOP_BOOT_TIMEOUT", "1"),
+        _ if stays_away => builder.set("RIPSTOP_BOOT_TIMEOUT", "1"),
         // A process that is known to be stopped may be silent for longer than twice this.
-        "stopped" => Runtime::builder().set("RIPSTOP_DETECT_MS", "1500"),
+        "stopped" => builder.set("RIPSTOP_DETECT_MS", "1500"),
         // Detection by silence would take twenty minutes.
-        "silent" if sees_processes() => Runtime::builder().set("RIPSTOP_DETECT_MS", "600000"),
+        "silent" if sees_processes() => builder.set("RIPSTOP_DETECT_MS", "600000"),
         // Both reactors in one job.
-        "shrink" if rank.is_multiple_of(2) => Runtime::builder().set("RIPSTOP_REACTOR", "epoll"),
-        _ => Runtime::builder(),
+        "shrink" if rank.is_multiple_of(2) => builder.set("RIPSTOP_REACTOR", "epoll"),
+        _ => builder,
     };
-    let runtime = builder.boot(boot).board(board).init().expect("a runtime");
+    let runtime = builder.init().expect("a runtime");
     let world = runtime.world();
     runtime
         .block_on(async {
@@ -67,15 +67,29 @@ fn a_rank() {
         })
         .unwrap_or_else(|error| panic!("rank {rank}: {error}"));
     runtime.close().expect("a good end");
+    RankReport::print_ended();
 }
 
-/// Returns true if ranks of this machine see each other's processes, as those of one node do.
+/// Returns this rank, and a builder for its runtime. A launcher gives a rank its place if the test does not.
+fn join(place: &[&str]) -> (usize, Builder) {
+    let number = |text: &str| text.parse().expect("a number");
+    let [rank, size, board] = *place else {
+        let rank = std::env::var("PMI_RANK").expect("a launcher's rank");
+        return (number(&rank), Runtime::builder());
+    };
+    let rank = number(rank);
+    let boot = boot::threads(size.parse().expect("a number")).swap_remove(rank);
+    let board = Board::attach(board).expect("the test's board");
+    (rank, Runtime::builder().boot(boot).board(board))
+}
+
+/// Returns true if all ranks see each other's processes, as those of one node do.
 pub(crate) fn sees_processes() -> bool {
-    std::env::var_os("RIPSTOP_SHM_RANKS").is_none()
+    std::env::var_os("RIPSTOP_SHM_RANKS").is_none() && hosts::launcher().is_none()
 }
 
 pub(crate) fn ready() {
-    println!("{READY}");
+    RankReport::print_ready();
 }
 
 /// Returns the rank that an error reports as failed.

@@ -123,17 +123,24 @@ const RUNS: [ProcessTestRun; 2] = [
         // With io_uring on a machine that offers it.
         name: "the machine's reactor",
         variables: &[],
-        tests: &["messages", "operations", "collectives", "windows"],
+        tests: &[
+            "messages",
+            "operations",
+            "collectives",
+            "windows",
+            "failures",
+            "recovery",
+        ],
     },
     ProcessTestRun {
         name: "epoll",
         variables: &[("RIPSTOP_REACTOR", "epoll")],
-        tests: &["messages", "operations"],
+        tests: &["messages", "operations", "failures", "recovery"],
     },
 ];
 
 /// Tests that are left out, each with the reason. Suites whose ranks do not come from the launcher are not among those that run.
-const LEFT_OUT: [&str; 6] = [
+const LEFT_OUT: [&str; 9] = [
     WAITS_FOR_ITSELF[0],
     WAITS_FOR_ITSELF[1],
     // Their ranks are tasks of one process, on a simulated fabric.
@@ -141,6 +148,11 @@ const LEFT_OUT: [&str; 6] = [
     "nodes::",
     // They cut off a rail of Portals.
     "torn::",
+    // A launcher's exchange of addresses needs all ranks, so no rank can start long before another, or without it.
+    "a_rank_has_started_before_the_others_have_come",
+    "a_peer_that_never_comes_has_failed",
+    // Its ranks are threads of one process.
+    "a_rank_that_fails_at_start_is_a_failure_to_the_others",
     // It starts a job for each number of ranks, up to dozens, which takes minutes.
     "every_collective_is_right_for_every_size_root_and_length",
 ];
