@@ -34,7 +34,7 @@ pub(crate) fn signal(place: &RankPlace, signal: Signal) {
 }
 
 /// Runs a tool of the hosts.
-fn run(tool: &str, words: &[&str]) {
+pub(crate) fn run(tool: &str, words: &[&str]) {
     let ended = Command::new(tool).args(words).stdin(Stdio::null()).status();
     assert!(
         ended.as_ref().is_ok_and(std::process::ExitStatus::success),

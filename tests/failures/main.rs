@@ -16,6 +16,7 @@ mod hosts;
 mod job;
 #[path = "../windows/killed.rs"]
 mod killed;
+mod links;
 mod report;
 mod roles;
 #[path = "../support/shrinking.rs"]

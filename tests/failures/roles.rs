@@ -9,7 +9,7 @@ use ripstop_fabric::shm::Board;
 
 use crate::{
     content::{Random, content},
-    hosts, killed,
+    hosts, killed, links,
     report::{self, RankReport},
     shrinking,
 };
@@ -37,6 +37,8 @@ fn a_rank() {
         "stopped" => builder.set("RIPSTOP_DETECT_MS", "1500"),
         // Detection by silence would take twenty minutes.
         "silent" if sees_processes() => builder.set("RIPSTOP_DETECT_MS", "600000"),
+        // As soon as a network may tell.
+        "idle" | "busy" | "flapping" => builder.set("RIPSTOP_DETECT_MS", "2000"),
         // Both reactors in one job.
         "shrink" if rank.is_multiple_of(2) => builder.set("RIPSTOP_REACTOR", "epoll"),
         _ => builder,
@@ -57,6 +59,9 @@ fn a_rank() {
                 "exchange" => exchange(&world).await,
                 "panic" => panics(&world).await,
                 "silent" => silent(&world).await,
+                "idle" => links::until_cut(&world, false).await,
+                "busy" => links::until_cut(&world, true).await,
+                "flapping" => links::until_told(&world).await,
                 "stopped" => stopped(&world).await,
                 "epochs" => killed::epochs(&world).await,
                 "fences" => killed::fences(&world).await,

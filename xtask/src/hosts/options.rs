@@ -16,7 +16,8 @@ however that ends. Nothing outside is changed, also no file of yours, and no por
 
 COMMAND can use:
 
-  cable pull h2  cuts h2 off silently; `cable plug h2` mends that, `cable rate h2 100` limits it to 100 Mbit/s
+  cable pull h2  cuts h2 off silently; `cable deaf h2` and `cable mute h2` only in one direction; `cable plug h2` mends that;
+                 `cable rate h2 100` limits it to 100 Mbit/s; `cable delay h2 20 1` delays by 20 ms and loses 1 % (`cable --help`)
   power off h2   kills all processes of h2 at once; `power on h2` starts it again
   on h2 ps ax    runs a command on h2 without the network, so also if h2 is cut off
 

@@ -30,23 +30,39 @@ pub(crate) fn run(gate: &mut StepRunner) -> Result<(), String> {
     let words = [LIMIT, &program(gate), "hosts", "--inside"];
     let cases = CommandLine::new("timeout", &words).inside(&in_world(gate, "4"));
     gate.run_tests(NAME, &cases.filtered())?;
-    RUNS.iter().try_for_each(|run| start(run, gate))
+    RUNS.iter().try_for_each(|run| start(run, gate))?;
+    RUNS.iter().try_for_each(|run| fail_links(run, gate))
 }
 
 /// Runs tests with their ranks on three hosts; the fourth rank shares the first host. The hosts are entered without ssh, which
 /// would take more time than all tests.
 fn start(run: &ProcessTestRun, gate: &mut StepRunner) -> Result<(), String> {
+    let tests = on_three_hosts(run.command(&LEFT_OUT), gate);
+    gate.run_tests(&format!("tests over hosts: {}", run.name), &tests)
+}
+
+/// Runs the tests that cut links between hosts, in a world of their own.
+fn fail_links(run: &ProcessTestRun, gate: &mut StepRunner) -> Result<(), String> {
+    let words =
+        "test -p ripstop --all-features --no-fail-fast --test failures -- links:: --ignored";
+    let words: Vec<&str> = words.split(' ').collect();
+    let tests = CommandLine::cargo(&words)
+        .filtered()
+        .with_all(run.variables);
+    let tests = on_three_hosts(tests, gate);
+    gate.run_tests(&format!("links between hosts: {}", run.name), &tests)
+}
+
+fn on_three_hosts(tests: CommandLine, gate: &StepRunner) -> CommandLine {
     let launcher = target_dir(&gate.root).join("debug/ripstop");
     let launcher = format!(
         "{} run --hosts h1,h2,h3 --oversubscribe --start-with on",
         launcher.display()
     );
-    let tests = run
-        .command(&LEFT_OUT)
+    let tests = tests
         .with("RIPSTOP_TEST_LAUNCHER", launcher)
         .with("RIPSTOP_FABRIC", "shm+tcp");
-    let tests = tests.inside(&in_world(gate, "3"));
-    gate.run_tests(&format!("tests over hosts: {}", run.name), &tests)
+    tests.inside(&in_world(gate, "3"))
 }
 
 /// Returns the words before a command that runs in a world of so many hosts.

@@ -1,27 +1,63 @@
 #!/bin/sh
-# Pulls the cables of hosts, and puts them back.
+# Pulls the cables of hosts, spoils them, and mends them.
 usage() {
     cat <<'END'
-cable pull HOST       cuts the host off, in both directions; no interface reports it
-cable plug HOST       mends that
-cable rate HOST MBIT  limits both directions to MBIT megabits in a second
-cable rate HOST       takes the limit away
+cable pull HOST              cuts the host off, in both directions; no interface reports it
+cable deaf HOST              loses all that is sent to the host; what the host sends arrives
+cable mute HOST              loses all that the host sends; what is sent to the host arrives
+cable plug HOST              mends these
+cable rate HOST MBIT         limits both directions to MBIT megabits in a second
+cable rate HOST              takes the limit away
+cable delay HOST MS PERCENT  delays both directions by MS milliseconds, and loses PERCENT of the packets; needs the kernel's netem
+cable delay HOST             takes that away
+
+`deaf`, `mute`, `rate` and `delay` replace each other.
 END
 }
 case ${1-}:${2-} in
 : | --help: | -h:) usage && exit ;;
-pull:h[0-9]* | plug:h[0-9]* | rate:h[0-9]*) what=$1 name=$2 rate=${3-} ;;
+pull:h[0-9]* | deaf:h[0-9]* | mute:h[0-9]* | plug:h[0-9]* | rate:h[0-9]* | delay:h[0-9]*) what=$1 name=$2 ;;
 *) usage >&2 && exit 2 ;;
 esac
-limit() {
-    if [ -n "$rate" ]; then
-        tc -n "$1" qdisc replace dev "$2" root tbf rate "${rate}mbit" burst 256k latency 50ms
+shift 2
+
+# Sets the queue through which an interface sends, or takes it away. Arguments: the network, the interface, the queue.
+queue() {
+    network=$1 interface=$2
+    shift 2
+    if [ $# -gt 0 ]; then
+        tc -n "$network" qdisc replace dev "$interface" root "$@"
     else
-        tc -n "$1" qdisc del dev "$2" root 2>/dev/null || true
+        tc -n "$network" qdisc del dev "$interface" root 2>/dev/null || true
     fi
 }
+
+# What the switch sends to the host, and what the host sends.
+to_host() { queue switch "$name" "$@"; }
+from_host() { queue "$name" eth0 "$@"; }
+both() { to_host "$@" && from_host "$@"; }
+
+mend() {
+    ip -n switch link set "$name" master switch0
+    ! loses switch "$name" || to_host
+    ! loses "$name" eth0 || from_host
+}
+
+loses() { tc -n "$1" qdisc show dev "$2" root | grep -q '^qdisc blackhole'; }
+
+delay() {
+    [ $# -gt 0 ] || { both && exit; }
+    [ $# = 2 ] || { usage >&2 && exit 2; }
+    both netem delay "$1ms" loss "$2%" && exit
+    echo "cable: delays and losses need a kernel with netem (CONFIG_NET_SCH_NETEM); this one has none, or refuses these numbers" >&2
+    exit 1
+}
+
 case $what in
 pull) ip -n switch link set "$name" nomaster ;;
-plug) ip -n switch link set "$name" master switch0 ;;
-rate) limit switch "$name" && limit "$name" eth0 ;;
+deaf) to_host blackhole ;;
+mute) from_host blackhole ;;
+plug) mend ;;
+rate) [ -z "${1-}" ] && both || both tbf rate "${1}mbit" burst 256k latency 50ms ;;
+delay) delay "$@" ;;
 esac
