@@ -25,7 +25,7 @@ pub use ripstop_collectives::{
 pub use ripstop_fabric as fabric;
 /// One-sided access to the memory of other ranks: windows, their epochs, and atomic updates.
 pub use ripstop_rma as rma;
-pub use ripstop_rma::Window;
+pub use ripstop_rma::{NodeWindow, Window};
 /// The trait of types that may travel, and the macro that derives it.
 pub use ripstop_rt::buffer::Wire;
 pub use ripstop_rt::{

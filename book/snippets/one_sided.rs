@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ripstop::rma::{NoOp, Overlap, PassiveWindow};
+use ripstop::rma::{NoOp, NodeWindow, Overlap, PassiveWindow};
 
 // ANCHOR: first
 use ripstop::prelude::*;
@@ -243,4 +243,22 @@ async fn memory_is_attached_and_detached(world: Comm) -> Result<()> {
     }
     // ANCHOR_END: dynamic
     window.free().await
+}
+
+#[ripstop::test(ranks = 3)]
+async fn a_table_is_read_in_place_by_all_ranks_of_a_node(world: Comm) -> Result<()> {
+    // ANCHOR: node
+    let node = world.split_node().await?;
+    let len = if node.rank() == 0 { 1_000_000 } else { 0 };
+    let mut table = NodeWindow::<f64>::allocate(&node, len).await?; // once for each node
+    for (energy, entry) in table.local_mut()?.iter_mut().enumerate() {
+        *entry = 1.0 / (1.0 + energy as f64);
+    }
+    let view = table.share().await?; // all ranks: no rank writes any more
+    let cross_sections: &[f64] = view.part(0)?; // memory of the node's rank 0, not a copy
+    let found = cross_sections[999];
+    view.end().await?; // all ranks: no rank reads any more, and each may write its part
+    // ANCHOR_END: node
+    assert_eq!(found, 0.001);
+    table.free().await
 }

@@ -100,7 +100,7 @@ mod time_limit;
 mod window;
 
 pub use ripstop_rt::internal::onesided::{
-    Combine, Element, Fetching, NoOp, Overlap, Piece, RemoteOp, Replace,
+    Combine, Element, Fetching, NoOp, NodeView, NodeWindow, Overlap, Piece, RemoteOp, Replace,
 };
 
 pub use self::{

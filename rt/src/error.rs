@@ -81,6 +81,9 @@ pub enum ErrorKind {
         /// Window number: the number of the collective that made the window.
         window: u32,
     },
+    /// The caller: this process cannot map the peer's memory, because the peer is on another node, or because the driver
+    /// maps no memory.
+    NotShared,
     /// No party: the time limit passed before the operation completed.
     TimedOut,
     /// No party: the application canceled the operation.
@@ -291,6 +294,10 @@ impl fmt::Display for ErrorKind {
             Self::NoWindow { window } => {
                 write!(f, "that rank has already freed window {window}")
             }
+            Self::NotShared => f.write_str(
+                "this process cannot map the memory of that rank: make the window on the communicator of `split_node`, \
+                 over a driver that maps memory (`shm` does; simulations do not)",
+            ),
             Self::TimedOut => f.write_str("the time limit was reached first"),
             Self::Cancelled => f.write_str("canceled"),
             Self::PeerFailed { rank, how } => write!(f, "rank {rank} failed: {how}"),

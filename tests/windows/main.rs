@@ -8,6 +8,7 @@ mod faulty;
 mod fences;
 mod graphs;
 mod making;
+mod node;
 mod numbers;
 mod overlap;
 mod passive;

@@ -21,6 +21,7 @@ const EXAMPLES: [(&str, &[&str]); 23] = [
     ("gather_ragged", &[]),
     ("heat_line", &[]),
     ("master_worker", &[]),
+    ("node_table", &[]),
     ("persistent", &[]),
     ("pingpong", &[]),
     ("probe_length", &[]),

@@ -16,6 +16,11 @@ impl AgreementPlace {
     /// Waits until every rank has called this with the same `word`. Dissemination barrier (Hensgen, Finkel, Manber
     /// 1988).
     pub(crate) async fn barrier(self, word: u8) -> Result<()> {
+        self.first_barrier(word).await
+    }
+
+    /// Like [`barrier`](Self::barrier), before another barrier in the same position.
+    pub(crate) async fn first_barrier(&self, word: u8) -> Result<()> {
         let met = self.comm.meet_with(self.call, word);
         called_at(self.call.at, met).await
     }

@@ -9,6 +9,7 @@ mod inline_list;
 mod introduce;
 mod listener;
 mod locks;
+mod node_window;
 mod number;
 mod op;
 mod overlap;
@@ -27,6 +28,7 @@ pub use self::{
     epochs::{AccessEpoch, PendingStart},
     fence::FenceArrival,
     locks::PassiveLocks,
+    node_window::{NodeView, NodeWindow},
     number::{Element, NoOp, Replace},
     op::RemoteOp,
     overlap::Overlap,
