@@ -6,7 +6,7 @@ use futures::{
     future::try_join_all,
     stream::{FuturesUnordered, TryStreamExt},
 };
-use ripstop::{Collectives, Comm, ErrorKind, Result, Runtime, Sum};
+use ripstop::{Collectives, Comm, ErrorKind, Result, Runtime, Source, Sum};
 
 #[ripstop::test(ranks = 2)]
 async fn the_buffer_comes_home_with_an_error(world: Comm) -> Result<()> {
@@ -136,5 +136,26 @@ async fn threads_wait_by_themselves(world: Comm) -> Result<()> {
     let sent = world.runtime().counters().messages_sent;
     // ANCHOR_END: threads
     println!("{sent} messages");
+    Ok(())
+}
+
+#[ripstop::test(ranks = 2)]
+async fn a_task_that_serves_requests_is_ended(world: Comm) -> Result<()> {
+    let requests = world.dup().await?;
+    let other = 1 - world.rank();
+    // ANCHOR: abort
+    let asked = requests.clone();
+    let server = world.spawn(async move {
+        while let Ok((numbers, asker)) = requests.recv::<u64>(Source::Any, 1).await {
+            let answer = [numbers.iter().sum::<u64>()];
+            drop(requests.send(asker.source, 2, answer)); // it goes on by itself
+        }
+    });
+    asked.send(other, 1, [3, 4, 5]).await?;
+    let (answer, _) = asked.recv::<u64>(other, 2).await?;
+    world.barrier().await?; // all have their answers
+    server.abort().await;
+    // ANCHOR_END: abort
+    assert_eq!(answer, [12]);
     Ok(())
 }

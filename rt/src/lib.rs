@@ -98,7 +98,7 @@ pub use self::{
     engine::{Footprint, Pool},
     error::{Error, ErrorKind, OpError, Result},
     evidence::FailureEvidence,
-    executor::JoinHandle,
+    executor::{AbortedTask, JoinHandle},
     runtime::{Builder, Runtime},
     runtime_handle::RuntimeHandle,
     scope::{Pending, Scope},

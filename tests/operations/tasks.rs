@@ -59,6 +59,66 @@ fn a_panic_in_a_task_reaches_only_the_awaiting_caller() {
 }
 
 #[test]
+fn an_aborted_task_drops_what_it_owns_and_its_receives_are_canceled() {
+    for progress in ["thread", "inline"] {
+        ranks::run(2, &[("RIPSTOP_PROGRESS", progress)], |runtime| {
+            let world = runtime.world();
+            let peer = 1 - world.rank();
+            let owned = Arc::new(());
+            let witness = Arc::downgrade(&owned);
+            let begun = Arc::new(AtomicBool::new(false));
+            let server = runtime.spawn({
+                let (world, begun) = (world.clone(), Arc::clone(&begun));
+                async move {
+                    let inbox = world.recv::<u8>(peer, 1);
+                    begun.store(true, Ordering::Relaxed);
+                    let got = inbox.await;
+                    drop(owned);
+                    got.map(drop)
+                }
+            });
+            runtime.block_on(async {
+                until(|| begun.load(Ordering::Relaxed)).await;
+                assert!(witness.upgrade().is_some());
+                assert!(server.abort().await.is_none(), "it waits for a message");
+                assert!(witness.upgrade().is_none());
+                world.barrier().await.expect("both are there");
+                // No receive of the task takes this message.
+                world.send(peer, 1, [9_u8]).await.expect("the peer lives");
+                let (got, _) = world.recv::<u8>(peer, 1).await.expect("the peer lives");
+                assert_eq!(got, [9]);
+            });
+            runtime.close().expect("a good end");
+        });
+    }
+}
+
+#[test]
+fn a_task_that_ended_before_it_was_aborted_gives_its_result_or_its_panic() {
+    ranks::run(1, &[], |runtime| {
+        let over = Arc::new(Mutex::new(0));
+        let mark = |over: &Arc<Mutex<u32>>| *over.lock().expect("no panic") += 1;
+        let task = |panics: bool| {
+            let over = Arc::clone(&over);
+            runtime.spawn(async move {
+                mark(&over);
+                assert!(!panics, "on purpose");
+                7
+            })
+        };
+        let (good, bad) = (task(false), task(true));
+        runtime.block_on(until(|| *over.lock().expect("no panic") == 2));
+        // A task that has begun and does not wait cannot be stopped before its end.
+        assert_eq!(runtime.block_on(good.abort()), Some(7));
+        let caught = catch_unwind(AssertUnwindSafe(|| runtime.block_on(bad.abort())));
+        caught.expect_err("it panicked");
+        // This one is aborted before it begins, and no task waits for its end.
+        drop(task(true).abort());
+        runtime.close().expect("a good end");
+    });
+}
+
+#[test]
 fn tasks_that_wake_themselves_do_not_block_others() {
     for progress in ["thread", "inline"] {
         ranks::run(2, &[("RIPSTOP_PROGRESS", progress)], |runtime| {

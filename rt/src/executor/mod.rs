@@ -16,7 +16,7 @@ mod task;
 pub use self::{
     background::BackgroundFuture,
     budget::{poll_proceed, proceed},
-    task::JoinHandle,
+    task::{AbortedTask, JoinHandle},
 };
 pub(crate) use self::{
     block_on::{block_on, drain, drives, is_progress_paused, run_tasks, without_turns},

@@ -12,7 +12,7 @@ use std::{
 use super::{drives, poll_proceed};
 use crate::{
     shared::{RuntimeShared, contain_panic},
-    sync::{AtomicU8, Mutex, lock},
+    sync::{AtomicBool, AtomicU8, Mutex, lock},
 };
 
 /// A future that runs on the threads that drive the runtime.
@@ -43,8 +43,26 @@ const AGAIN: u8 = 3;
 /// Awaiting it panics if the task panicked, with the same payload, or if the runtime ended before the task did.
 #[must_use = "await it, or drop it to let the task continue in the background"]
 pub struct JoinHandle<T> {
-    outcome: Arc<Mutex<TaskOutcome<T>>>,
+    report: Arc<TaskReport<T>>,
+    task: Weak<RuntimeTask>,
     runtime: Weak<RuntimeShared>,
+}
+
+/// The end of a task that was [aborted](JoinHandle::abort), as a future. Dropping it changes nothing.
+///
+/// Output: `Some` with the task's result if the task had completed before, otherwise `None`.
+///
+/// # Panics
+/// Awaiting it panics if the task panicked, with the same payload.
+pub struct AbortedTask<T> {
+    handle: JoinHandle<T>,
+}
+
+/// What a task and its handle share.
+struct TaskReport<T> {
+    outcome: Mutex<TaskOutcome<T>>,
+    /// True once the handle asked for the end of the task.
+    aborted: AtomicBool,
 }
 
 struct TaskOutcome<T> {
@@ -59,18 +77,21 @@ pub(crate) fn spawn<F>(shared: &Arc<RuntimeShared>, future: F) -> JoinHandle<F::
 where
     F: Future<Output: Send + 'static> + Send + 'static,
 {
-    let outcome = Arc::new(Mutex::new(TaskOutcome {
-        value: None,
-        waker: None,
-        over: false,
-    }));
-    let report = OutcomeFuture {
-        outcome: Arc::clone(&outcome),
+    let report = Arc::new(TaskReport {
+        outcome: Mutex::new(TaskOutcome {
+            value: None,
+            waker: None,
+            over: false,
+        }),
+        aborted: AtomicBool::new(false),
+    });
+    let reporting = OutcomeFuture {
+        report: Arc::clone(&report),
         future: Box::pin(future),
     };
-    start(shared, report);
     JoinHandle {
-        outcome,
+        report,
+        task: start(shared, reporting),
         runtime: Arc::downgrade(shared),
     }
 }
@@ -78,12 +99,15 @@ where
 pub(super) fn start<Q: TaskQueue + Send + Sync + 'static>(
     queue: &Arc<Q>,
     future: impl Future<Output = ()> + Send + 'static,
-) {
-    queue.schedule(Arc::new(RuntimeTask {
+) -> Weak<RuntimeTask<Q>> {
+    let task = Arc::new(RuntimeTask {
         queue: Arc::downgrade(queue),
         state: AtomicU8::new(QUEUED),
         future: Mutex::new(Some(Box::pin(future))),
-    }));
+    });
+    let weak = Arc::downgrade(&task);
+    queue.schedule(task);
+    weak
 }
 
 impl<Q: TaskQueue + Send + Sync + 'static> RuntimeTask<Q> {
@@ -155,7 +179,7 @@ impl<Q: TaskQueue + Send + Sync + 'static> Wake for RuntimeTask<Q> {
 
 /// The task's future, which stores its outcome, or its panic, in the handle.
 struct OutcomeFuture<F: Future> {
-    outcome: Arc<Mutex<TaskOutcome<F::Output>>>,
+    report: Arc<TaskReport<F::Output>>,
     future: Pin<Box<F>>,
 }
 
@@ -163,13 +187,16 @@ impl<F: Future> Future for OutcomeFuture<F> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if self.report.aborted.load(Ordering::SeqCst) {
+            return Poll::Ready(()); // The caller then drops the task's future.
+        }
         let polled = panic::catch_unwind(AssertUnwindSafe(|| self.future.as_mut().poll(cx)));
         let value = match polled {
             Ok(Poll::Pending) => return Poll::Pending,
             Ok(Poll::Ready(value)) => Ok(value),
             Err(panic) => Err(panic),
         };
-        lock(&self.outcome).value = Some(value);
+        lock(&self.report.outcome).value = Some(value);
         Poll::Ready(())
     }
 }
@@ -177,7 +204,7 @@ impl<F: Future> Future for OutcomeFuture<F> {
 /// Notifies the task that awaits the outcome, also if this task is dropped with its runtime.
 impl<F: Future> Drop for OutcomeFuture<F> {
     fn drop(&mut self) {
-        let mut outcome = lock(&self.outcome);
+        let mut outcome = lock(&self.report.outcome);
         outcome.over = true;
         let waker = outcome.waker.take();
         drop(outcome);
@@ -191,6 +218,50 @@ impl<T> Future for JoinHandle<T> {
     type Output = T;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        self.poll_over(cx)
+            .map(|value| value.expect("the runtime ended before the task did"))
+    }
+}
+
+impl<T> Future for AbortedTask<T> {
+    type Output = Option<T>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
+        self.handle.poll_over(cx)
+    }
+}
+
+impl<T> JoinHandle<T> {
+    /// Ends the task: a thread of the runtime drops the task's future, instead of polling it again. What the future owns is
+    /// dropped with it, so receives in flight are canceled, and sends go on in the background.
+    ///
+    /// The call does not wait. The future that it returns completes when the task's future is dropped, or the task had
+    /// completed before. A task that computes without an `await` goes on to its next one.
+    ///
+    /// ```
+    /// # let runtime = ripstop_rt::Runtime::init()?;
+    /// # let world = runtime.world();
+    /// # runtime.block_on(async {
+    /// let requests = world.messages::<u8>(ripstop_rt::Source::Any, 7);
+    /// let server = world.spawn(async move {
+    ///     let mut requests = requests;
+    ///     while requests.recv().await.is_ok() {}
+    /// });
+    /// // ... and when no more requests are due:
+    /// assert_eq!(server.abort().await, None);
+    /// # });
+    /// # Ok::<(), ripstop_rt::Error>(())
+    /// ```
+    pub fn abort(self) -> AbortedTask<T> {
+        self.report.aborted.store(true, Ordering::SeqCst);
+        if let Some(task) = self.task.upgrade() {
+            task.wake();
+        }
+        AbortedTask { handle: self }
+    }
+
+    /// Completes with the task's result, or with `None` if the task ended without one.
+    fn poll_over(&self, cx: &Context<'_>) -> Poll<Option<T>> {
         ready!(poll_proceed(cx));
         let polled = self.poll_outcome(cx);
         if polled.is_pending()
@@ -201,16 +272,14 @@ impl<T> Future for JoinHandle<T> {
         }
         polled
     }
-}
 
-impl<T> JoinHandle<T> {
-    fn poll_outcome(&self, cx: &Context<'_>) -> Poll<T> {
+    fn poll_outcome(&self, cx: &Context<'_>) -> Poll<Option<T>> {
         let waker = cx.waker().clone();
-        let mut outcome = lock(&self.outcome);
+        let mut outcome = lock(&self.report.outcome);
         match outcome.value.take() {
-            Some(Ok(value)) => Poll::Ready(value),
+            Some(Ok(value)) => Poll::Ready(Some(value)),
             Some(Err(panic)) => panic::resume_unwind(panic),
-            None if outcome.over => panic!("the runtime ended before the task did"),
+            None if outcome.over => Poll::Ready(None),
             None => {
                 // This may be the waker of another task, and the last handle of that task.
                 let before = outcome.waker.replace(waker);
@@ -225,5 +294,11 @@ impl<T> JoinHandle<T> {
 impl<T> fmt::Debug for JoinHandle<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("JoinHandle")
+    }
+}
+
+impl<T> fmt::Debug for AbortedTask<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AbortedTask")
     }
 }
