@@ -1,6 +1,7 @@
 //! A running job: one loop that waits for all events, and the rules by which a job ends.
 
 use std::io::{stderr, stdout};
+use std::iter::repeat_n;
 use std::time::{Duration, Instant};
 
 use ripstop_rt::internal::inquest::Inquest;
@@ -9,10 +10,12 @@ use rustix::process::{Resource, Rlimit, Signal, getpid, getrlimit, setrlimit};
 use super::affinity;
 use super::hosts::HostSet;
 use super::hosts::frame::LauncherFrame;
+use super::keyboard::KeyboardRelay;
 use super::message;
 use super::output_writer::OutputWriter;
 use super::poller::{JobPoller, PollToken};
 use super::program::LaunchProgram;
+use super::programs::{self, ProgramRanks};
 use super::rank::{self, JobSetup, LaunchedRank, PmiRead, StdStream};
 use super::server::{BarrierDesertion, PmiEffect, PmiServer};
 use super::signals::{LauncherSignals, PASSED_ON};
@@ -51,6 +54,8 @@ pub(super) struct LaunchedJob {
     deserted_since: Option<Instant>,
     pub(super) interrupts: u32,
     pub(super) stuck: StuckWatch,
+    /// Set if rank 0 is on this machine and reads a terminal's keyboard.
+    pub(super) keyboard: Option<KeyboardRelay>,
 }
 
 /// Set once the ranks were asked to end.
@@ -62,20 +67,26 @@ pub(super) struct JobEnding {
 
 impl LaunchedJob {
     /// Starts all ranks. Meanwhile it answers ranks that already run.
-    pub(super) fn start(args: &RunArgs, program: &LaunchProgram) -> Result<Self, LaunchError> {
-        let size = args.ranks.unwrap_or(1); // Only hosts may do without a number.
+    pub(super) fn start(args: &RunArgs, programs: &[ProgramRanks]) -> Result<Self, LaunchError> {
+        let size = programs.iter().map(|part| part.ranks).sum();
         raise_descriptor_limit(64 + u64::from(size) * if args.label { 4 } else { 2 })?;
         let cpus = affinity::plan(args.bind, size)
             .map_err(|error| LaunchError::machine(format!("reading the allowed CPUs: {error}")))?;
-        let mut job = Self::empty(args, program.name.clone(), size)
+        let mut job = Self::empty(args, programs::names(programs), size)
             .map_err(|error| LaunchError::machine(format!("preparing the job: {error}")))?;
-        let setup = JobSetup {
-            program,
-            ranks: size,
-            label: args.label,
-            relayed: None,
-        };
-        for (rank, cpus) in (0..size).zip(cpus) {
+        job.server
+            .number_programs(programs.iter().map(|part| part.ranks));
+        let ranks_of = |part: &ProgramRanks| part.ranks as usize;
+        let programs = programs
+            .iter()
+            .flat_map(|part| repeat_n(&part.program, ranks_of(part)));
+        for ((rank, program), cpus) in (0..size).zip(programs).zip(cpus) {
+            let setup = JobSetup {
+                program,
+                ranks: size,
+                label: args.label,
+                relayed: None,
+            };
             let started = LaunchedRank::start(&setup, rank, cpus)
                 .and_then(|started| job.adopt(rank, started));
             started.map_err(|error| refusal(&error, rank, program))?;
@@ -122,11 +133,15 @@ impl LaunchedJob {
             deserted_since: None,
             interrupts: 0,
             stuck: StuckWatch::new(),
+            keyboard: None,
         })
     }
 
     fn adopt(&mut self, number: u32, rank: LaunchedRank) -> std::io::Result<()> {
         self.ranks.push(rank); // Before all other steps, so that the rank is killed if they fail.
+        if let Some(pipe) = self.ranks[number as usize].take_input() {
+            self.open_keyboard(pipe)?;
+        }
         let rank = &self.ranks[number as usize];
         let watches = [
             (rank.socket(), PollToken::Connection(number)),
@@ -150,7 +165,10 @@ impl LaunchedJob {
                 PollToken::Frames(host) => self.handle_frames(host),
                 PollToken::FrameRoom => {} // All frames are flushed above.
                 PollToken::HostErrors(host) => self.handle_host_errors(host),
-                PollToken::Input => self.relay_input(true),
+                PollToken::Input => {
+                    self.relay_input(true);
+                    self.relay_keyboard();
+                }
                 PollToken::Signals => self.handle_signals(),
             }
         }
@@ -337,6 +355,7 @@ impl LaunchedJob {
             self.judge();
         }
         self.handle_host_time(now);
+        self.handle_keyboard_time(now);
         self.handle_desertion(now);
     }
 
@@ -366,7 +385,8 @@ impl LaunchedJob {
         let held = held.map(|(_, until)| until);
         let hosts = self.hosts.next_deadline();
         let look = self.next_look();
-        [limit, patience, desertion, held, hosts, look]
+        let keyboard = self.next_keyboard_look();
+        [limit, patience, desertion, held, hosts, look, keyboard]
             .into_iter()
             .flatten()
             .min()

@@ -4,6 +4,7 @@ mod affinity;
 mod hosts;
 mod job;
 mod judge;
+mod keyboard;
 mod label;
 mod message;
 pub(crate) mod node;
@@ -11,7 +12,9 @@ mod output;
 mod output_writer;
 mod poller;
 mod program;
+mod programs;
 mod rank;
+mod rank_input;
 mod server;
 mod signals;
 mod stuck_watch;
@@ -119,9 +122,14 @@ pub(crate) fn run(mut args: RunArgs, words: &[OsString]) -> ExitCode {
     if args.bind.is_some() && plan.as_ref().is_some_and(HostPlan::names_cpus) {
         complain("--bind and CPUs in the rank file exclude each other: leave one of them out");
     }
-    check_words(&mut args, words);
+    let mut words = words.to_vec();
+    let later = programs::split_off(&mut args.command, &mut words);
+    check_words(args.example.as_deref(), &mut args.command, &words);
     let started = match plan {
-        None => start_here(&mut args),
+        None => start_here(&mut args, later),
+        Some(_) if !later.is_empty() => complain(
+            "several programs and hosts exclude each other: start one program that looks at its rank",
+        ),
         Some(plan) => start_on_hosts(&mut args, plan),
     };
     match started.map(LaunchedJob::run) {
@@ -130,9 +138,12 @@ pub(crate) fn run(mut args: RunArgs, words: &[OsString]) -> ExitCode {
     }
 }
 
-fn start_here(args: &mut RunArgs) -> Result<LaunchedJob, LaunchError> {
-    let program = program::find(args.built_example(), &mut args.command)?;
-    LaunchedJob::start(args, &program)
+fn start_here(
+    args: &mut RunArgs,
+    later: Vec<programs::LaterProgram>,
+) -> Result<LaunchedJob, LaunchError> {
+    let programs = programs::find_all(args, later)?;
+    LaunchedJob::start(args, &programs)
 }
 
 /// The hosts look for the program themselves. Only an example is built here, in a folder that all hosts must see.
@@ -190,20 +201,20 @@ impl LaunchError {
 }
 
 /// `--example NAME` and a program exclude each other; what follows `--` are arguments of the example.
-fn check_words(args: &mut RunArgs, words: &[OsString]) {
+fn check_words(example: Option<&str>, command: &mut Vec<OsString>, words: &[OsString]) {
     let separated = words
         .len()
-        .checked_sub(args.command.len() + 1)
+        .checked_sub(command.len() + 1)
         .is_some_and(|at| words[at] == "--");
-    match (&args.example, args.command.first()) {
+    match (example, command.first()) {
         (None, None) => complain(
             "nothing to run: name a PROGRAM, or an example of this package with --example NAME",
         ),
         (Some(name), Some(program)) if !separated => complain(&format!(
             "--example {name} and the program {program:?} exclude each other; arguments of the example go behind `--`"
         )),
-        (None, Some(_)) if args.command.get(1).is_some_and(|word| word == "--") => {
-            drop(args.command.remove(1))
+        (None, Some(_)) if command.get(1).is_some_and(|word| word == "--") => {
+            drop(command.remove(1))
         }
         _ => {}
     }
@@ -235,6 +246,7 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 const USAGE: &str = "\
 ripstop run -n N [OPTIONS] PROGRAM [-- ARGS]
        ripstop run -n N [OPTIONS] --example NAME [-- ARGS]
+       ripstop run -n N [OPTIONS] PROGRAM [ARGS] : -n N PROGRAM [ARGS]
        ripstop run --hosts LIST [-n N] [OPTIONS] PROGRAM [-- ARGS]";
 
 const EXAMPLES: &str = "\
@@ -243,12 +255,14 @@ Examples:
   ripstop run -n 4 --example halo -- --n 64
   ripstop run -n 4 --example halo --profile release-lto    slow to build, and as fast as it can be
   ripstop run -n 2 --label --timeout 60 ./program
+  ripstop run -n 1 ./ocean --depth 4 : -n 3 ./air   two programs in one job: ranks 0, and 1 to 3
   ripstop run -n 4 --keep-going ./survivor     the others live on when a rank dies
   ripstop run -n 4 --keep-going=ok ./survivor  and the exit code is 0 if they end well
   ripstop run --hosts a:2,b:2 ./program        two ranks on each of two hosts, which ssh reaches
   ripstop run --hosts a:2,b:2 --print-hosts    where would the ranks run, and how would hosts be reached
 
-Rank 0 reads this command's standard input unless that is a terminal; the other ranks have none.
+Rank 0 reads this command's standard input, from a keyboard line by line; the other ranks have none. `< /dev/null`
+leaves the keyboard to the shell.
 SIGQUIT prints which rank waits for what, and the job goes on; so do RIPSTOP_STUCK_AFTER seconds without any
 operation that begins or ends, and the time limit. A second SIGQUIT within 2 s, SIGINT, SIGTERM, SIGHUP,
 SIGUSR1 and SIGUSR2 are passed on to all ranks; a second SIGINT or SIGTERM kills them.

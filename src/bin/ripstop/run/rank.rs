@@ -397,12 +397,14 @@ fn command(
         .env("MPI_LOCALRANKID", local.to_string())
         .env("MPI_LOCALNRANKS", locals.to_string())
         .env("RIPSTOP_LAUNCHER", wire::connection(fd, socket)?);
-    // A terminal stops a process of another group that reads from it.
-    let reads = rank == 0 && !io::IsTerminal::is_terminal(&io::stdin());
+    // A terminal stops a process of another group that reads from it, so this process reads for the rank.
+    let types = io::IsTerminal::is_terminal(&io::stdin());
     command.stdin(match setup.relayed {
-        Some(relayed) if rank == 0 && relayed.input => Stdio::piped(),
-        None if reads => Stdio::inherit(),
-        _ => Stdio::null(),
+        _ if rank != 0 => Stdio::null(),
+        Some(relayed) if relayed.input => Stdio::piped(),
+        Some(_) => Stdio::null(),
+        None if types => Stdio::piped(),
+        None => Stdio::inherit(),
     });
     if setup.label || setup.relayed.is_some() {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -51,6 +51,8 @@ pub(super) struct PmiServer {
     greeted: BTreeSet<u32>,
     /// Number of ranks of the job.
     universe: u32,
+    /// First rank of each program of the job.
+    programs: Vec<u32>,
     scope: FenceScope,
 }
 
@@ -88,7 +90,18 @@ impl PmiServer {
             keep_going,
             greeted: BTreeSet::new(),
             universe: ranks,
+            programs: Vec::new(),
             scope: FenceScope::Job,
+        }
+    }
+
+    /// Sets how many ranks each program of the job has, in the order of the ranks.
+    pub(super) fn number_programs(&mut self, ranks: impl Iterator<Item = u32>) {
+        let mut next = 0;
+        self.programs.clear();
+        for ranks in ranks {
+            self.programs.push(next);
+            next += ranks;
         }
     }
 
@@ -222,7 +235,9 @@ impl PmiServer {
                     ("vallen_max", "1024"),
                 ],
             ),
-            "get_appnum" => wire::line("appnum", &[("rc", "0"), ("appnum", "0")]),
+            "get_appnum" => {
+                wire::line("appnum", &[("rc", "0"), ("appnum", &self.program_of(rank))])
+            }
             "get_universe_size" => wire::line("universe_size", &[("rc", "0"), ("size", &size)]),
             "get_my_kvsname" => wire::line("my_kvsname", &[("rc", "0"), ("kvsname", &self.space)]),
             "put" => self.put(line),
@@ -234,6 +249,12 @@ impl PmiServer {
                 &[("rc", "-1"), ("msg", "unknown_command")],
             ),
         }
+    }
+
+    /// Returns the number of the program that a rank runs.
+    fn program_of(&self, rank: u32) -> String {
+        let earlier = self.programs.iter().skip(1);
+        earlier.filter(|&&first| first <= rank).count().to_string()
     }
 
     fn greet(&mut self, rank: u32, line: WireLine<'_>) -> String {
@@ -447,6 +468,8 @@ mod tests {
         assert!(ask(&mut server, 0, "cmd=get_maxes").contains("keylen_max=64"));
         assert!(ask(&mut server, 0, "cmd=get_universe_size").ends_with("size=3"));
         assert!(ask(&mut server, 0, "cmd=get_appnum").ends_with("appnum=0"));
+        server.number_programs([1, 1].into_iter());
+        assert!(ask(&mut server, 1, "cmd=get_appnum").ends_with("appnum=1"));
         assert!(ask(&mut server, 0, "cmd=get_my_kvsname").ends_with("kvsname=kvs"));
         assert!(
             ask(

@@ -27,10 +27,9 @@ use super::poller::{JobPoller, PollToken};
 use super::rank::{LaunchedRank, StdStream};
 use super::server::PmiServer;
 use super::signals::LauncherSignals;
-use super::{hosts, program::LaunchProgram};
+use super::{hosts, program::LaunchProgram, rank_input::RankInput};
 use channel::NodeChannel;
 use guard::NodeGuard;
-use input::RankInput;
 use output::OutputCredit;
 use ranks::PendingRanks;
 

@@ -9,7 +9,6 @@ use rustix::thread::CpuSet;
 
 use super::check;
 use super::guard::NodeGuard;
-use super::input::RankInput;
 use super::output::OutputCredit;
 use super::{NodeHelper, NodePhase, START_FAILED};
 use crate::run::affinity;
@@ -19,6 +18,7 @@ use crate::run::job::refusal;
 use crate::run::poller::PollToken;
 use crate::run::program::LaunchProgram;
 use crate::run::rank::{self, JobSetup, LaunchedRank, PmiRead, RelayedRanks, StdStream};
+use crate::run::rank_input::RankInput;
 use crate::run::server::{PmiEffect, PmiServer};
 
 /// Ranks of this host that are still to be started.

@@ -1,0 +1,175 @@
+//! Several programs in one job: `ripstop run -n 1 server : -n 3 client`.
+
+use std::ffi::{OsStr, OsString};
+
+use clap::{Parser, value_parser};
+
+use super::hosts::RANKS_MAX;
+use super::program::{self, BuiltExample, LaunchProgram};
+use super::{LaunchError, RunArgs, check_words, complain};
+
+/// A program of the job, and the number of ranks that run it. Their numbers follow those of the program before.
+#[derive(Debug)]
+pub(super) struct ProgramRanks {
+    pub(super) ranks: u32,
+    pub(super) program: LaunchProgram,
+}
+
+/// What stands behind a colon on the command line.
+#[derive(Debug, Parser)]
+#[command(
+    name = "ripstop run ... :",
+    disable_help_flag = true,
+    override_usage = "ripstop run -n N [OPTIONS] PROGRAM [ARGS] : -n N PROGRAM [ARGS]",
+    no_binary_name = true
+)]
+pub(super) struct LaterProgram {
+    #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = value_parser!(u32).range(1..=i64::from(RANKS_MAX)))]
+    ranks: u32,
+
+    #[arg(long, value_name = "NAME")]
+    example: Option<String>,
+
+    #[arg(long, value_name = "PROFILE", requires = "example")]
+    profile: Option<String>,
+
+    #[arg(
+        value_name = "PROGRAM",
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    command: Vec<OsString>,
+}
+
+/// Takes the later programs from the words behind the first, and from the whole command line. A colon separates programs if
+/// an option for the number of ranks follows it; any other colon is an argument.
+pub(super) fn split_off(
+    command: &mut Vec<OsString>,
+    words: &mut Vec<OsString>,
+) -> Vec<LaterProgram> {
+    let Some(first) = (0..command.len()).find(|&at| is_separator(&command[at..])) else {
+        return Vec::new();
+    };
+    let tail = command.split_off(first);
+    words.truncate(words.len() - tail.len());
+    let mut later: Vec<Vec<OsString>> = Vec::new();
+    for (at, word) in tail.iter().enumerate() {
+        match later.last_mut() {
+            _ if is_separator(&tail[at..]) => later.push(Vec::new()),
+            Some(part) => part.push(if part.is_empty() && word == "-np" {
+                "-n".into()
+            } else {
+                word.clone()
+            }),
+            None => {} // The first word of the tail is a separator.
+        }
+    }
+    later
+        .iter()
+        .map(|words| LaterProgram::read(words))
+        .collect()
+}
+
+fn is_separator(words: &[OsString]) -> bool {
+    let [colon, option, ..] = words else {
+        return false;
+    };
+    let name = option.to_string_lossy();
+    let name = name.split('=').next().unwrap_or_default();
+    colon == ":" && ["-n", "-np", "--ranks"].contains(&name)
+}
+
+impl LaterProgram {
+    fn read(words: &[OsString]) -> Self {
+        let mut later = Self::try_parse_from(words).unwrap_or_else(|why| why.exit());
+        check_words(later.example.as_deref(), &mut later.command, words);
+        if let Some(option) = later.command.first().filter(|word| is_option(word)) {
+            complain(&format!(
+                "{} behind a `:`: options of the job stand before its first program",
+                option.display()
+            ));
+        }
+        later
+    }
+
+    fn find(mut self) -> Result<ProgramRanks, LaunchError> {
+        let profile = self.profile.take();
+        let example = self
+            .example
+            .take()
+            .map(|name| BuiltExample { name, profile });
+        let program = program::find(example, &mut self.command)?;
+        Ok(ProgramRanks {
+            ranks: self.ranks,
+            program,
+        })
+    }
+}
+
+/// Finds all programs of a job on this machine.
+pub(super) fn find_all(
+    args: &mut RunArgs,
+    later: Vec<LaterProgram>,
+) -> Result<Vec<ProgramRanks>, LaunchError> {
+    let first = ProgramRanks {
+        ranks: args.ranks.unwrap_or(1), // Only hosts may do without a number.
+        program: program::find(args.built_example(), &mut args.command)?,
+    };
+    let mut programs = vec![first];
+    for one in later {
+        programs.push(one.find()?);
+    }
+    let ranks: u32 = programs.iter().map(|part| part.ranks).sum();
+    if ranks > RANKS_MAX {
+        let sentence =
+            format!("all programs together have {ranks} ranks: at most {RANKS_MAX} are possible");
+        return Err(LaunchError::usage(sentence));
+    }
+    Ok(programs)
+}
+
+/// Returns the names of the programs, as on the command line.
+pub(super) fn names(programs: &[ProgramRanks]) -> String {
+    let names: Vec<&str> = programs.iter().map(|part| &*part.program.name).collect();
+    names.join(" : ")
+}
+
+fn is_option(word: &OsStr) -> bool {
+    word.as_encoded_bytes().starts_with(b"-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The words of the first program, and number and words of each later one.
+    fn split(line: &str) -> (Vec<String>, Vec<(u32, Vec<String>)>) {
+        let strings = |words: &[OsString]| -> Vec<String> {
+            words
+                .iter()
+                .map(|word| word.to_string_lossy().into_owned())
+                .collect()
+        };
+        let mut command: Vec<OsString> = line.split(' ').map(Into::into).collect();
+        let mut words = command.clone();
+        words.insert(0, "ripstop".into());
+        let later = split_off(&mut command, &mut words);
+        assert_eq!(words.len(), command.len() + 1);
+        let later = later
+            .iter()
+            .map(|part| (part.ranks, strings(&part.command)));
+        (strings(&command), later.collect())
+    }
+
+    #[test]
+    fn a_colon_before_a_number_of_ranks_separates_programs_and_any_other_is_an_argument() {
+        let strings = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let (first, later) = split("a --x : -n 3 b -n 2 : -np 1 c");
+        assert_eq!(first, strings("a --x"));
+        assert_eq!(later, [(3, strings("b -n 2")), (1, strings("c"))]);
+        let (first, later) = split("a : b :");
+        assert_eq!((first, later.len()), (strings("a : b :"), 0));
+        let (_, later) = split("a : --ranks=2 -- b -- :");
+        assert_eq!(later, [(2, strings("b -- :"))]);
+    }
+}
