@@ -82,6 +82,46 @@ fn every_combination_does_what_its_name_says_and_tells_what_was_there() {
 }
 
 #[test]
+fn numbers_of_8_and_16_bits_are_updated_without_touching_their_neighbors() {
+    const TIMES: usize = 50; // three ranks do not overflow a byte
+    fn all(world: Comm) -> Rank {
+        Box::pin(async move {
+            let (me, size) = (world.rank(), world.size());
+            let small = i16::try_from(me).unwrap();
+            let mark = 200 + u8::try_from(me).unwrap();
+            let mut bytes = Window::<u8>::allocate(&world, size + 1).await.unwrap();
+            let mut halves = Window::<i16>::allocate(&world, size + 1).await.unwrap();
+            let of_bytes = bytes.fence().await.unwrap();
+            let of_halves = halves.fence().await.unwrap();
+            for _ in 0..TIMES {
+                // Each rank has an element of its own, and all share the last one.
+                of_bytes.accumulate(0, me, [1], Sum).detach();
+                of_bytes.fetch_add(0, size, 1).await.unwrap();
+                of_halves.fetch_op(0, me, -3, Sum).await.unwrap();
+                of_halves.accumulate(0, size, [small], Max).detach();
+            }
+            let seen = of_bytes.compare_exchange(1, 0, 0, mark).await.unwrap();
+            assert!(seen == 0 || seen >= 200, "{seen}");
+            let flags = of_bytes
+                .get_accumulate(1, 1, [1 << me], BitOr)
+                .await
+                .unwrap();
+            assert_eq!(flags[0] & 1 << me, 0);
+            let of_bytes = of_bytes.end().await.unwrap();
+            let of_halves = of_halves.end().await.unwrap();
+            if me == 0 {
+                assert_eq!(of_bytes, [50, 50, 50, 150]);
+                assert_eq!(of_halves, [-150, -150, -150, 2]);
+            } else if me == 1 {
+                assert!(of_bytes[0] >= 200);
+                assert_eq!(of_bytes[1], (1 << size) - 1);
+            }
+        })
+    }
+    everywhere(3, all);
+}
+
+#[test]
 fn bits_of_floating_point_numbers_are_refused() {
     fn refused(world: Comm) -> Rank {
         Box::pin(async move {

@@ -12,7 +12,7 @@ use std::{
     slice,
     sync::{
         Arc, Weak,
-        atomic::{AtomicU32, AtomicU64},
+        atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64},
     },
 };
 
@@ -253,6 +253,32 @@ impl MemoryRegion {
         self.check(offset, len, 1);
         // SAFETY: the range was just checked to be inside the mapping.
         unsafe { self.inner.start.add(offset) }
+    }
+
+    /// Returns the byte at `offset`.
+    ///
+    /// # Panics
+    /// Panics if it is not inside the region, or the region is mapped read-only.
+    #[must_use]
+    pub fn atomic_u8(&self, offset: usize) -> &AtomicU8 {
+        self.check_word(offset, 1);
+        // SAFETY: the range was just checked to be inside the mapping.
+        let byte = unsafe { self.inner.start.add(offset) };
+        // SAFETY: the byte is inside the mapping and writable; all access to shared words is atomic.
+        unsafe { AtomicU8::from_ptr(byte.as_ptr()) }
+    }
+
+    /// Returns the half word at `offset` bytes.
+    ///
+    /// # Panics
+    /// Panics if it is not inside the region, not aligned, or the region is mapped read-only.
+    #[must_use]
+    pub fn atomic_u16(&self, offset: usize) -> &AtomicU16 {
+        self.check_word(offset, 2);
+        // SAFETY: the range was just checked to be inside the mapping.
+        let half = unsafe { self.inner.start.add(offset) };
+        // SAFETY: the half word is inside the mapping, aligned, and writable; all access to shared words is atomic.
+        unsafe { AtomicU16::from_ptr(half.as_ptr().cast()) }
     }
 
     /// Returns the word at `offset` bytes.

@@ -38,11 +38,14 @@ operators! {
     NoOp: Keep,
 }
 
-/// A number type that windows update atomically: 32 or 64 bits.
+/// A number type that windows update atomically: up to 64 bits.
+///
+/// For flags, take `u8` with `BitAnd`, `BitOr` and `BitXor`: a `bool` does not travel.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not updated atomically",
-    label = "not a number of 32 or 64 bits",
-    note = "accumulate and fetch numbers of these types: i32, u32, f32, i64, u64, f64, isize, usize"
+    label = "not a number of up to 64 bits",
+    note = "accumulate and fetch numbers of these types: i8, u8, i16, u16, i32, u32, f32, i64, u64, f64, isize, usize; for \
+            flags take u8; put and get a struct under an exclusive lock"
 )]
 pub trait Element: Wire + Sealed {}
 
@@ -104,6 +107,10 @@ macro_rules! elements {
 }
 
 elements! {
+    i8: I8 as u8;
+    u8: U8 as u8;
+    i16: I16 as u16;
+    u16: U16 as u16;
     i32: I32 as u32;
     u32: U32 as u32;
     f32: F32 as u32;

@@ -36,6 +36,10 @@ pub(crate) enum NumberType {
     I64,
     U64,
     F64,
+    I8,
+    U8,
+    I16,
+    U16,
 }
 
 impl Combine {
@@ -72,6 +76,8 @@ impl NumberType {
     /// Returns the length in bytes.
     pub(crate) fn len(self) -> usize {
         match self {
+            Self::I8 | Self::U8 => 1,
+            Self::I16 | Self::U16 => 2,
             Self::I32 | Self::U32 | Self::F32 => 4,
             Self::I64 | Self::U64 | Self::F64 => 8,
         }
@@ -82,7 +88,8 @@ impl NumberType {
         !(combine.is_bitwise() && matches!(self, Self::F32 | Self::F64))
     }
 
-    /// Updates the number at `offset` and returns its old value. Both values are bits, in the low half for types of 32 bits.
+    /// Updates the number at `offset` and returns its old value. Both values are bits, in the lowest ones for types of fewer
+    /// than 64.
     ///
     /// # Panics
     /// Panics if the number is not inside the region, or not aligned.
@@ -102,6 +109,9 @@ impl NumberType {
                     .unwrap_or_else(|old| old),
             );
         }
+        if self.len() < 4 {
+            return self.update_small(region, offset, combine, bits);
+        }
         let word = region.atomic_u64(offset);
         match (self, combine) {
             (Self::I64 | Self::U64, Combine::Sum) => word.fetch_add(bits, SeqCst),
@@ -113,6 +123,30 @@ impl NumberType {
                     .unwrap_or_else(|old| old)
             }
         }
+    }
+
+    /// Updates a number of 8 or 16 bits.
+    fn update_small(
+        self,
+        region: &MemoryRegion,
+        offset: usize,
+        combine: Combine,
+        bits: u64,
+    ) -> u64 {
+        if self.len() == 1 {
+            let new = |old: u8| Some(lowest(self.combine(combine, u64::from(old), bits)));
+            let byte = region.atomic_u8(offset);
+            return u64::from(
+                byte.fetch_update(SeqCst, Relaxed, new)
+                    .unwrap_or_else(|old| old),
+            );
+        }
+        let new = |old: u16| Some(lower(self.combine(combine, u64::from(old), bits)));
+        let half = region.atomic_u16(offset);
+        u64::from(
+            half.fetch_update(SeqCst, Relaxed, new)
+                .unwrap_or_else(|old| old),
+        )
     }
 
     /// Writes `new` if the number's bits are equal to `expected`, and returns the old bits.
@@ -130,6 +164,16 @@ impl NumberType {
         if self.len() == 4 {
             let word = region.atomic_u32(offset);
             let swapped = word.compare_exchange(low(expected), low(new), SeqCst, SeqCst);
+            return u64::from(swapped.unwrap_or_else(|old| old));
+        }
+        if self.len() == 2 {
+            let half = region.atomic_u16(offset);
+            let swapped = half.compare_exchange(lower(expected), lower(new), SeqCst, SeqCst);
+            return u64::from(swapped.unwrap_or_else(|old| old));
+        }
+        if self.len() == 1 {
+            let byte = region.atomic_u8(offset);
+            let swapped = byte.compare_exchange(lowest(expected), lowest(new), SeqCst, SeqCst);
             return u64::from(swapped.unwrap_or_else(|old| old));
         }
         let word = region.atomic_u64(offset);
@@ -150,30 +194,50 @@ impl NumberType {
                 u64::from(floats(combine, old, new).to_bits())
             }
             Self::F64 => floats(combine, f64::from_bits(old), f64::from_bits(new)).to_bits(),
+            Self::I8 => {
+                let [old, new] = [old, new].map(|bits| lowest(bits).cast_signed());
+                u64::from(integers(combine, old, new).cast_unsigned())
+            }
+            Self::U8 => u64::from(integers(combine, lowest(old), lowest(new))),
+            Self::I16 => {
+                let [old, new] = [old, new].map(|bits| lower(bits).cast_signed());
+                u64::from(integers(combine, old, new).cast_unsigned())
+            }
+            Self::U16 => u64::from(integers(combine, lower(old), lower(new))),
         }
     }
 
     /// Reads the bits of one number from `bytes`.
     pub(crate) fn bits(self, bytes: &[u8]) -> u64 {
-        if self.len() == 4 {
-            u64::from(bytemuck::pod_read_unaligned::<u32>(&bytes[..4]))
-        } else {
-            bytemuck::pod_read_unaligned(&bytes[..8])
+        match self.len() {
+            1 => u64::from(bytes[0]),
+            2 => u64::from(bytemuck::pod_read_unaligned::<u16>(&bytes[..2])),
+            4 => u64::from(bytemuck::pod_read_unaligned::<u32>(&bytes[..4])),
+            _ => bytemuck::pod_read_unaligned(&bytes[..8]),
         }
     }
 
     /// Writes the bits of one number.
     pub(crate) fn write(self, bits: u64, into: &mut [u8]) {
-        if self.len() == 4 {
-            into[..4].copy_from_slice(&low(bits).to_ne_bytes());
-        } else {
-            into[..8].copy_from_slice(&bits.to_ne_bytes());
+        match self.len() {
+            1 => into[0] = lowest(bits),
+            2 => into[..2].copy_from_slice(&lower(bits).to_ne_bytes()),
+            4 => into[..4].copy_from_slice(&low(bits).to_ne_bytes()),
+            _ => into[..8].copy_from_slice(&bits.to_ne_bytes()),
         }
     }
 }
 
 fn low(bits: u64) -> u32 {
     u32::try_from(bits & u64::from(u32::MAX)).unwrap_or_default()
+}
+
+fn lower(bits: u64) -> u16 {
+    u16::try_from(bits & u64::from(u16::MAX)).unwrap_or_default()
+}
+
+fn lowest(bits: u64) -> u8 {
+    u8::try_from(bits & u64::from(u8::MAX)).unwrap_or_default()
 }
 
 // Wrapping arithmetic of integers. Implemented by a macro, which is shorter than one `impl` for each type.
@@ -201,7 +265,7 @@ trait WrappingInteger:
     fn product(self, other: Self) -> Self;
 }
 
-integer!(i32 u32 i64 u64);
+integer!(i8 u8 i16 u16 i32 u32 i64 u64);
 
 fn integers<N: WrappingInteger>(combine: Combine, old: N, new: N) -> N {
     match combine {
@@ -261,13 +325,17 @@ const COMBINES: [Combine; 9] = [
     Combine::Keep,
 ];
 
-const NUMBERS: [NumberType; 6] = [
+const NUMBERS: [NumberType; 10] = [
     NumberType::I32,
     NumberType::U32,
     NumberType::F32,
     NumberType::I64,
     NumberType::U64,
     NumberType::F64,
+    NumberType::I8,
+    NumberType::U8,
+    NumberType::I16,
+    NumberType::U16,
 ];
 
 #[cfg(test)]
@@ -283,7 +351,7 @@ mod tests {
             assert_eq!(NumberType::from_code(number.code()), Some(number));
         }
         assert_eq!(
-            (Combine::from_code(9), NumberType::from_code(6)),
+            (Combine::from_code(9), NumberType::from_code(10)),
             (None, None)
         );
     }
@@ -298,6 +366,13 @@ mod tests {
         assert_eq!(NumberType::U32.combine(Combine::Min, 3, minus_one), 3);
         assert_eq!(NumberType::I32.combine(Combine::Sum, 1, minus_one), 0);
         assert_eq!(NumberType::U64.combine(Combine::Xor, 6, 3), 5);
+        assert_eq!(NumberType::U8.combine(Combine::Sum, 255, 2), 1);
+        assert_eq!(NumberType::I8.combine(Combine::Max, 255, 2), 2);
+        assert_eq!(NumberType::I16.combine(Combine::Min, 0xffff, 2), 0xffff);
+        assert_eq!(
+            NumberType::U16.combine(Combine::Product, 0x100, 0x101),
+            0x100
+        );
         let [nan, two] = [f64::NAN, 2.0].map(f64::to_bits);
         assert_eq!(NumberType::F64.combine(Combine::Max, nan, two), two);
         let [half, quarter] = [0.5_f32, 0.25].map(|x| u64::from(x.to_bits()));
