@@ -90,6 +90,22 @@ impl<'a> OrderedCall<'a> {
         }
     }
 
+    /// Makes a call in a place that was reserved earlier, from a program that was made elsewhere.
+    pub(crate) fn deferred(
+        comm: &'a Comm,
+        name: &'static str,
+        ready: Result<CachedProgram, String>,
+        place: CollectivePlace,
+    ) -> Self {
+        Self {
+            comm,
+            name,
+            place,
+            ready: ready.map(CallWork::Program),
+            by_blocks: false,
+        }
+    }
+
     /// Makes a call from a program that was made elsewhere.
     #[inline(always)]
     #[track_caller]

@@ -1,9 +1,13 @@
 //! Collectives among neighbors, on grids and on graphs.
 
 use ripstop_rt::{
-    Cart, Comm, Result,
+    Cart, Comm, OpError, Result,
     buffer::{RecvBuf, SendBuf, Wire},
-    internal::{CommInternals, offload::CollectiveSignature, room},
+    internal::{
+        CommInternals,
+        offload::{CollectivePlace, CollectiveSignature},
+        room,
+    },
 };
 
 use crate::{
@@ -15,6 +19,7 @@ use crate::{
     op::{Both, ExchangeOp, NewVec, NewVecOp},
     persistent::{ExchangePlan, PlanProposal},
     plan::{EdgePairing, NeighborEdge, RankLayout, neighbors, self_blocks},
+    ragged::{self, RaggedOp},
 };
 
 /// Collectives in which every rank exchanges blocks with its neighbors. On a [`Cart`], these are the ranks one down and one up
@@ -127,6 +132,35 @@ pub trait Neighborhood {
         exchange(self, "neighbor_all_to_all_v_into", &cut, send, recv)
     }
 
+    /// Gives neighbor `i` the vector `send[i]`, of any length, and gets one of each neighbor. No rank needs to know the lengths
+    /// of the others, which the ranks exchange first. Ranks that call this do not match ranks that call another form.
+    ///
+    /// Output: `Result<Vec<Vec<T>>, OpError<Vec<Vec<T>>>>`. The vector from beyond the edge of a grid is empty, and the one for
+    /// there is not sent.
+    ///
+    /// ```
+    /// # use ripstop_collectives::{Collectives, Neighborhood};
+    /// # let runtime = ripstop_rt::Runtime::init()?;
+    /// # let world = runtime.world();
+    /// # runtime.block_on(async {
+    /// let ring = world.cart(&[world.size()], &[true]).await?;
+    /// let leavers = vec![vec![0.5, 1.5], vec![]]; // particles that go down, and up
+    /// let arrived: Vec<Vec<f64>> = ring.neighbor_all_to_all_ragged(leavers).await?;
+    /// # assert_eq!(arrived, [vec![], vec![0.5, 1.5]]);
+    /// # Ok::<(), ripstop_rt::Error>(()) })?;
+    /// # Ok::<(), ripstop_rt::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// More or fewer vectors than neighbors; and the errors of the other collectives.
+    #[track_caller]
+    fn neighbor_all_to_all_ragged<T: Wire>(
+        &self,
+        send: Vec<Vec<T>>,
+    ) -> RaggedOp<Vec<Vec<T>>, OpError<Vec<Vec<T>>>> {
+        ragged::neighbor_all_to_all(self, send)
+    }
+
     /// Plans a [`neighbor_all_gather`](Self::neighbor_all_gather) of blocks of `block` elements once. Making the plan is a
     /// collective of all ranks.
     ///
@@ -181,6 +215,31 @@ pub trait Neighborhood {
     ) -> impl Future<Output = Result<ExchangePlan<T>>> + Send {
         let cut = BlockLayout::counted(send_counts, recv_counts);
         planned(self, "neighbor_all_to_all_v_plan", &cut)
+    }
+}
+
+/// The neighborhood of a call that has two parts.
+pub(crate) struct CalledNeighborhood {
+    comm: Comm,
+    edges: Edges,
+}
+
+impl CalledNeighborhood {
+    pub(crate) fn of(on: &(impl Neighborhood + ?Sized)) -> Self {
+        Self {
+            comm: on.communicator().clone(),
+            edges: on.edges(),
+        }
+    }
+}
+
+impl Neighborhood for CalledNeighborhood {
+    fn communicator(&self) -> &Comm {
+        &self.comm
+    }
+
+    fn edges(&self) -> Edges {
+        self.edges.clone()
     }
 }
 
@@ -391,12 +450,22 @@ fn planned<T: Wire, N: Neighborhood + ?Sized>(
 }
 
 #[track_caller]
-fn call<'a, T: Wire>(
+pub(crate) fn call<'a, T: Wire>(
     on: &'a (impl Neighborhood + ?Sized),
     name: &'static str,
     cut: &BlockLayout<'_>,
 ) -> OrderedCall<'a> {
     OrderedCall::of(on.communicator(), name, ready::<T>(on, cut))
+}
+
+/// Makes the second part of a call, in the place that it has reserved.
+pub(crate) fn deferred_call<'a, T: Wire>(
+    on: &'a CalledNeighborhood,
+    name: &'static str,
+    cut: &BlockLayout<'_>,
+    place: CollectivePlace,
+) -> OrderedCall<'a> {
+    OrderedCall::deferred(&on.comm, name, ready::<T>(on, cut), place)
 }
 
 /// Returns the program of a call, from the cache or newly made.

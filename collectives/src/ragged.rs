@@ -13,9 +13,10 @@ use ripstop_rt::{
 };
 
 use crate::{
-    Collectives, Tuning,
+    Collectives, Neighborhood, Tuning,
     call::{DeferredCall, OrderedCall},
     call_spec::{CallSpec, CollectiveKind},
+    neighborhood::{self, BlockLayout, CalledNeighborhood},
     op::{InPlace, InPlaceOp, NewVec, OptionalVec},
 };
 
@@ -68,6 +69,51 @@ pub(crate) fn all_to_all<T: Wire>(
         let done = {
             let mut call =
                 OrderedCall::in_reserved_place::<T>(&second.comm, &tuning, &spec, second.place);
+            let room = call.output_vec();
+            let given = call.concat_input(&send);
+            call.begin(None, given, room, NewVec)
+        };
+        match done.await {
+            Ok(all) => Ok(boxed_finish(move || rows(&all, &recvs))),
+            Err(OpError { error, .. }) => Err(OpError { error, buf: send }),
+        }
+    };
+    RaggedOp::new(rest)
+}
+
+/// Sends a vector to each neighbor, and returns the vectors received.
+#[track_caller]
+pub(crate) fn neighbor_all_to_all<T: Wire>(
+    on: &(impl Neighborhood + ?Sized),
+    send: RankVectors<T>,
+) -> RaggedOp<RankVectors<T>, OpError<RankVectors<T>>> {
+    let around = CalledNeighborhood::of(on);
+    let edges = on.edges();
+    let (has, needed) = (send.len(), edges.destinations.len());
+    let ones = [vec![1; needed], vec![1; edges.sources.len()]];
+    let lens = lens_of(&send);
+    let first = {
+        let cut = BlockLayout::counted(&ones[0], &ones[1]);
+        let mut call = neighborhood::call::<u64>(&around, NEIGHBORS, &cut);
+        call.agree_on(CollectiveSignature::of(NEIGHBORS));
+        if has != needed {
+            call.refuse(format!(
+                "`send` has {has} vectors, and there are {needed} neighbors"
+            ));
+        }
+        let room = call.output_vec();
+        call.begin(None, lens.clone(), room, NewVec)
+    };
+    let second = DeferredCall::new(around.communicator());
+    let rest = async move {
+        let theirs = match first.await {
+            Ok(theirs) => theirs,
+            Err(OpError { error, .. }) => return Err(OpError { error, buf: send }),
+        };
+        let (sends, recvs) = (counts(&lens), counts(&theirs));
+        let done = {
+            let cut = BlockLayout::counted(&sends, &recvs);
+            let mut call = neighborhood::deferred_call::<T>(&around, NEIGHBORS, &cut, second.place);
             let room = call.output_vec();
             let given = call.concat_input(&send);
             call.begin(None, given, room, NewVec)
@@ -205,6 +251,7 @@ fn of(on: &(impl Collectives + ?Sized)) -> (Comm, Tuning) {
     (on.communicator().clone(), *on.tuning())
 }
 
+const NEIGHBORS: &str = "neighbor_all_to_all_ragged";
 const NAMES: [&str; 2] = ["all_gather_ragged", "gather_ragged"];
 
 #[track_caller]

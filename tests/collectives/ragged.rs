@@ -44,6 +44,54 @@ fn vectors_of_any_lengths_find_their_ranks() {
 }
 
 #[test]
+fn neighbors_get_vectors_of_any_lengths_on_grids_and_on_graphs() {
+    each(&[1, 2, 3, 5], async |world| {
+        let (me, size) = (world.rank(), world.size());
+        for periodic in [true, false] {
+            let line = world.cart(&[size], &[periodic]).await.unwrap();
+            let me = line.rank();
+            let (down, up) = line.shift(0, 1);
+            let len = |rank: usize| 2 * rank + 1;
+            let send = vec![row(me, 0, len(me)), row(me, 1, len(me) + 1)];
+            let got = line.neighbor_all_to_all_ragged(send).await.unwrap();
+            let from = |rank: Option<usize>, way: usize| {
+                rank.map_or_else(Vec::new, |rank| row(rank, way, len(rank) + way))
+            };
+            assert_eq!(got, [from(down, 1), from(up, 0)], "{periodic}");
+        }
+        // Every rank sends to rank 0 only, which sends to none.
+        let sources: Vec<usize> = if me == 0 { (1..size).collect() } else { vec![] };
+        let destinations: &[usize] = if me == 0 { &[] } else { &[0] };
+        let star = world.graph(&sources, destinations).await.unwrap();
+        let send = destinations.iter().map(|_| row(me, 2, me)).collect();
+        let got = star.neighbor_all_to_all_ragged(send).await.unwrap();
+        let wanted: Vec<_> = sources.iter().map(|&from| row(from, 2, from)).collect();
+        assert_eq!(got, wanted);
+    });
+}
+
+#[test]
+fn a_neighbor_too_many_is_refused_on_all_ranks_that_wait_for_it() {
+    each(&[1, 2], async |world| {
+        let size = world.size();
+        let ring = world.cart(&[size], &[true]).await.unwrap();
+        let vectors = if ring.rank() == 0 { 3 } else { 2 };
+        let send = vec![vec![1_u8]; vectors];
+        let OpError { error, buf } = ring.neighbor_all_to_all_ragged(send).await.unwrap_err();
+        assert_eq!(buf.len(), vectors);
+        if ring.rank() == 0 {
+            let text = error.to_string();
+            assert!(
+                text.contains("`send` has 3 vectors, and there are 2 neighbors"),
+                "{text}"
+            );
+        } else {
+            assert!(matches!(error.kind, ErrorKind::Aborted { .. }), "{error}");
+        }
+    });
+}
+
+#[test]
 fn vectors_are_passed_on_by_a_rank_that_awaits_something_else() {
     const THROUGH: u32 = 3;
     each(&[2, 4], async |world| {

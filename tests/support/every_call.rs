@@ -3,8 +3,8 @@
 use std::{mem, time::Duration};
 
 use ripstop::{
-    Cart, Collectives, Comm, Error, Graph, Halo, Neighborhood, ReproducibleSum, Runtime, Sum,
-    Window,
+    Cart, Collectives, Comm, Error, Graph, Halo, Neighborhood, NodeWindow, ReproducibleSum,
+    Runtime, Sum, Window,
     buffer::{Layout, RegBuf},
     rma::Fence,
 };
@@ -239,6 +239,7 @@ fn neighborhoods_name_their_lines() {
         fails! { grid.neighbor_all_to_all(two()).await; }
         fails! { grid.neighbor_all_to_all_into(two(), two()).await; }
         fails! { grid.neighbor_all_to_all_v(two(), &[1, 1], &[1, 1]).await; }
+        fails! { grid.neighbor_all_to_all_ragged(vec![one_value(), one_value()]).await; }
         fails! { grid.neighbor_all_to_all_v_into(two(), &[1, 1], two(), &[1, 1]).await; }
         fails! { grid.neighbor_all_gather_plan::<u8>(1).await; }
         fails! { grid.neighbor_all_gather_v_plan::<u8>(1, &[1, 1]).await; }
@@ -364,6 +365,7 @@ async fn what_all_ranks_do_with_windows_names_its_lines(world: Comm) {
     fails! { one.free().await; }
     fails! { other.into_buffer().await; }
     fails! { Window::<u8>::allocate(&comm, 1).await; }
+    fails! { NodeWindow::<u8>::allocate(&comm, 1).await; }
     let buf: RegBuf<u8> = world.alloc(1).expect("memory");
     fails! { Window::over(&comm, buf).await; }
     fails! { Window::from_vec(&comm, vec![1_u8]).await; }
