@@ -1,7 +1,7 @@
 //! `cargo xtask ci`: every check that a change must pass. Quick steps come first, and long ones beside each other.
 
 use crate::{
-    book, examples, instructions, loom, package,
+    beside_mpi, book, examples, instructions, loom, package,
     step::{CommandLine, StepRunner},
     test::{
         self,
@@ -39,7 +39,12 @@ fn steps(gate: &mut StepRunner, missing: MissingLauncher) -> Result<(), String> 
     package::run(gate)?;
     // Everything is installed before steps run at the same time, because two installations at a time lock each other out.
     if missing == MissingLauncher::Install {
-        for programs in [&LAUNCHERS[..], &FOR_HOSTS, &[instructions::VALGRIND]] {
+        for programs in [
+            &LAUNCHERS[..],
+            &FOR_HOSTS,
+            &[instructions::VALGRIND],
+            &beside_mpi::COMPILERS,
+        ] {
             launchers::prepare(gate, missing, programs)?;
         }
     }
@@ -54,7 +59,8 @@ fn steps(gate: &mut StepRunner, missing: MissingLauncher) -> Result<(), String> 
                 instructions::check(gate, missing)?;
                 loom::run(gate)?;
                 book::run(gate)?;
-                examples::run_all(gate)
+                examples::run_all(gate)?;
+                beside_mpi::run(gate, missing)
             },
             |gate| test::run_small(gate, missing),
         )

@@ -7,8 +7,9 @@
 
 use std::{env, process::ExitCode};
 
-use self::step::StepRunner;
+use self::{step::StepRunner, test::launchers::MissingLauncher};
 
+mod beside_mpi;
 mod book;
 mod calibrate;
 mod ci;
@@ -39,6 +40,7 @@ cargo xtask hosts -- COMMAND
 cargo xtask tidy            layers, unsafe files, dead files, long lines, leftovers, book, number of crates
 cargo xtask book            build the book (installs mdbook under target/tools at first) and run its snippets
 cargo xtask examples        run the examples on 1, 2 and 4 ranks
+cargo xtask beside-mpi      the example that uses MPI and Ripstop in one process, with each MPI that is installed
 cargo xtask package         the packages that a registry gets; with --verify, each is also built from its package
 cargo xtask loom            the models of what threads share
 cargo xtask bench compare   measure against MPICH and Open MPI; `bench compare --help` says how
@@ -86,6 +88,9 @@ fn chore(words: &[&str], args: &[String]) -> Result<(), String> {
         ["tidy"] => StepRunner::run_all(tidy::run),
         ["book"] => StepRunner::run_all(book::run),
         ["examples"] => StepRunner::run_all(examples::run),
+        ["beside-mpi"] => {
+            StepRunner::run_all(|gate| beside_mpi::run(gate, MissingLauncher::LeaveOut))
+        }
         ["package"] => StepRunner::run_all(package::run),
         ["package", "--verify"] => StepRunner::run_all(package::run_verifying),
         ["loom"] => StepRunner::run_all(loom::run),

@@ -23,6 +23,7 @@ mod threads;
 pub mod wire;
 
 use std::{
+    collections::BTreeMap,
     fmt::Debug,
     sync::{Arc, Mutex},
 };
@@ -49,7 +50,8 @@ pub struct Boot {
     pub node: Node,
     /// Table shared by all ranks of the job.
     pub exchange: Box<dyn Exchange>,
-    /// Method by which the job was found: `"pmi-1"`, `"pmix"`, `"threads"` or `"singleton"`.
+    /// Method by which the job was found: `"pmi-1"`, `"pmix"`, `"threads"` or `"singleton"`, or a word of the program that
+    /// has made this itself.
     pub found: &'static str,
 }
 
@@ -108,6 +110,29 @@ impl Node {
             ranks: (0..size).collect(),
             each: Some(size),
             most: size,
+        }
+    }
+
+    /// Returns the node of a rank. `hosts` names the host of each rank of the job; equal names are one host. O(ranks).
+    ///
+    /// ```
+    /// # use ripstop_rt::boot::Node;
+    /// let hosts = ["a", "b", "a"].map(str::to_owned);
+    /// let node = Node::of_hosts(2, &hosts);
+    /// assert_eq!((node.ranks, node.most), (vec![0, 2], 2));
+    /// ```
+    #[must_use]
+    pub fn of_hosts(rank: u32, hosts: &[String]) -> Self {
+        let mut nodes: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
+        for (rank, host) in (0..).zip(hosts) {
+            nodes.entry(host).or_default().push(rank);
+        }
+        let most = nodes.values().map(Vec::len).max().unwrap_or(1);
+        let mine = nodes.into_values().find(|ranks| ranks.contains(&rank));
+        Self {
+            ranks: mine.unwrap_or_else(|| vec![rank]),
+            each: None,
+            most: u32::try_from(most).unwrap_or(u32::MAX),
         }
     }
 

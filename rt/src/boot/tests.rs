@@ -245,3 +245,16 @@ proptest! {
         let _ = discover(&environment(&[("PMI_RANK", "0"), (names[name], &value), ("PMI_SIZE", &size), ("PMI_FD", fd)]));
     }
 }
+
+#[test]
+fn ranks_of_one_host_are_a_node() {
+    let hosts = ["a", "b", "a", "a"].map(str::to_owned);
+    let of = |ranks: &[u32]| Node {
+        ranks: ranks.to_vec(),
+        each: None,
+        most: 3,
+    };
+    assert_eq!(Node::of_hosts(2, &hosts), of(&[0, 2, 3]));
+    assert_eq!(Node::of_hosts(1, &hosts), of(&[1]));
+    assert_eq!(Node::of_hosts(4, &hosts), of(&[4]));
+}

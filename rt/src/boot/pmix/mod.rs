@@ -85,7 +85,7 @@ impl PmixClient {
         }
         let hosts = (0..size).map(|other| self.text(self.me.of_rank(other), c"pmix.hname"));
         let hosts: Vec<String> = hosts.collect::<Result<_, _>>()?;
-        Ok(of_hosts(rank, &hosts))
+        Ok(Node::of_hosts(rank, &hosts))
     }
 
     fn number(&self, of: PmixProc, key: &CStr) -> Result<u32, BootError> {
@@ -194,21 +194,6 @@ impl std::fmt::Debug for PmixClient {
     }
 }
 
-/// Returns the node of all ranks with the same host as this one.
-fn of_hosts(rank: u32, hosts: &[String]) -> Node {
-    let mut nodes: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
-    for (rank, host) in (0..).zip(hosts) {
-        nodes.entry(host).or_default().push(rank);
-    }
-    let most = nodes.values().map(Vec::len).max().unwrap_or(1);
-    let mine = nodes.into_values().find(|ranks| ranks.contains(&rank));
-    Node {
-        ranks: mine.unwrap_or_else(|| vec![rank]),
-        each: None,
-        most: u32::try_from(most).unwrap_or(u32::MAX),
-    }
-}
-
 /// Converts text that was checked to be printable.
 fn c_text(text: &str) -> CString {
     CString::new(text).unwrap_or_default()
@@ -225,22 +210,5 @@ fn unsaid(of: PmixProc, key: &CStr, found: Option<PmixEntry>) -> BootError {
     BootError::Refused {
         request: format!("PMIx_Get {} of {}", key.to_string_lossy(), of.rank()),
         answer: found.map_or_else(|| "nothing".to_owned(), |found| format!("{found:?}")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{Node, of_hosts};
-
-    #[test]
-    fn ranks_of_one_host_are_a_node() {
-        let hosts = ["a", "b", "a", "a"].map(str::to_owned);
-        let of = |ranks: &[u32]| Node {
-            ranks: ranks.to_vec(),
-            each: None,
-            most: 3,
-        };
-        assert_eq!(of_hosts(2, &hosts), of(&[0, 2, 3]));
-        assert_eq!(of_hosts(1, &hosts), of(&[1]));
     }
 }
