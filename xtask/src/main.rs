@@ -39,6 +39,8 @@ cargo xtask hosts -- COMMAND
                             run a command among such hosts, which ssh reaches; `hosts --help` says how
 cargo xtask tidy            layers, unsafe files, dead files, long lines, leftovers, book, number of crates
 cargo xtask book            build the book (installs mdbook under target/tools at first) and run its snippets
+cargo xtask book figures    draw the figures of the book
+cargo xtask book links      check that what the book links to is there, and that each figure is shown
 cargo xtask examples        run the examples on 1, 2 and 4 ranks
 cargo xtask beside-mpi      the example that uses MPI and Ripstop in one process, with each MPI that is installed
 cargo xtask package         the packages that a registry gets; with --verify, each is also built from its package
@@ -87,6 +89,8 @@ fn chore(words: &[&str], args: &[String]) -> Result<(), String> {
         ["tcp"] => StepRunner::run_all(test::tcp::run),
         ["tidy"] => StepRunner::run_all(tidy::run),
         ["book"] => StepRunner::run_all(book::run),
+        ["book", "figures"] => book::figures::draw(&step::root()),
+        ["book", "links"] => book::links::check(&step::root()),
         ["examples"] => StepRunner::run_all(examples::run),
         ["beside-mpi"] => {
             StepRunner::run_all(|gate| beside_mpi::run(gate, MissingLauncher::LeaveOut))

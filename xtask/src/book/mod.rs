@@ -1,10 +1,19 @@
-//! `cargo xtask book`: builds the book, and compiles and runs its snippets.
+//! `cargo xtask book`: checks the figures, builds the book, and compiles and runs its snippets.
 
 use std::path::{Path, PathBuf};
 
 use crate::step::{CommandLine, StepRunner, target_dir};
 
+pub(crate) mod figures;
+pub(crate) mod links;
+
 pub(crate) fn run(gate: &mut StepRunner) -> Result<(), String> {
+    gate.run_check(
+        "figures of the book",
+        "cargo xtask book figures",
+        figures::check,
+    )?;
+    gate.run_check("links of the book", "cargo xtask book links", links::check)?;
     let tools = target_dir(&gate.root).join("tools");
     let mdbook = mdbook(&tools);
     if !mdbook.exists() {
