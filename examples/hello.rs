@@ -1,6 +1,7 @@
 //! Every rank prints its number, in order.
 #![expect(clippy::print_stdout, reason = "it is what the program is for")]
 
+// ANCHOR: program
 use ripstop::{Comm, Result};
 
 #[ripstop::main]
@@ -15,3 +16,4 @@ async fn main(world: Comm) -> Result<()> {
     }
     Ok(())
 }
+// ANCHOR_END: program

@@ -12,8 +12,10 @@ mod failures;
 mod messages;
 mod one_sided;
 mod operations;
+mod reference;
 mod simulation;
 mod testing;
+mod tutorial;
 #[cfg(all(feature = "ndarray", feature = "num-complex", feature = "serde"))]
 mod types;
 mod writing_a_driver;

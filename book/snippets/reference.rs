@@ -1,0 +1,74 @@
+//! The tables of the book's reference are made from the tables in the code. `UPDATE_BOOK=1` writes them.
+
+use std::{env, fs, path::PathBuf};
+
+use ripstop::settings::{SettingSource, Settings};
+
+#[test]
+fn the_page_of_settings_has_the_table_of_the_runtime() {
+    let mut table = "| variable | default | values | meaning |\n|---|---|---|---|\n".to_owned();
+    for row in Settings::new().rows() {
+        assert_eq!(row.source, SettingSource::Default, "{}", row.name);
+        let [value, range] = [row.value.as_str(), row.range].map(|text| text.replace('|', "\\|"));
+        let value = if value.is_empty() {
+            value
+        } else {
+            format!("`{value}`")
+        };
+        let cells = [&format!("`{}`", row.name), &value, &range, row.meaning];
+        table += &format!("| {} |\n", cells.join(" | "));
+    }
+    compare("settings.md", &table);
+}
+
+#[test]
+fn the_page_of_errors_has_all_kinds_with_their_documentation() {
+    let source = include_str!("../../rt/src/error.rs");
+    let (_, kinds) = source
+        .split_once("pub enum ErrorKind {\n")
+        .expect("the enum of kinds");
+    let (kinds, _) = kinds.split_once("\n}\n").expect("the end of the enum");
+    let mut table = "| kind | cause, and what to do |\n|---|---|\n".to_owned();
+    let mut text = Vec::new();
+    for line in kinds.lines().filter_map(|line| line.strip_prefix("    ")) {
+        if let Some(part) = line.strip_prefix("/// ") {
+            text.push(part);
+        } else if line.starts_with(char::is_uppercase) {
+            let name: String = line.chars().take_while(|c| c.is_alphanumeric()).collect();
+            table += &format!("| `{name}` | {} |\n", unlinked(&text.join(" ")));
+            text.clear();
+        }
+    }
+    compare("errors.md", &table);
+}
+
+/// Leaves the words of a link to an item of the code, and drops the link.
+fn unlinked(text: &str) -> String {
+    let parts = text.split("](crate::").enumerate();
+    let words = parts.map(|(index, part)| match part.split_once(')') {
+        Some((_, after)) if index > 0 => after,
+        _ => part,
+    });
+    words.collect::<String>().replace("[`", "`")
+}
+
+/// Compares the part of a page between its two marks with the table.
+fn compare(page: &str, table: &str) {
+    const MARKS: [&str; 2] = ["<!-- made from the code -->\n", "<!-- end -->\n"];
+    let file = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("book/src")
+        .join(page);
+    let text = fs::read_to_string(&file).expect("a page of the book");
+    let (before, rest) = text.split_once(MARKS[0]).expect("the first mark");
+    let (old, after) = rest.split_once(MARKS[1]).expect("the second mark");
+    let new = format!("\n{table}\n");
+    if env::var_os("UPDATE_BOOK").is_some() {
+        let whole = [before, MARKS[0], &new, MARKS[1], after].concat();
+        fs::write(&file, whole).expect("writing the page");
+    } else {
+        assert_eq!(
+            old, new,
+            "{page}: run `UPDATE_BOOK=1 cargo test -p ripstop --all-features --test book reference`"
+        );
+    }
+}
