@@ -40,6 +40,7 @@ cargo xtask hosts -- COMMAND
 cargo xtask tidy            layers, unsafe files, dead files, long lines, leftovers, book, number of crates
 cargo xtask book            build the book (installs mdbook under target/tools at first) and run its snippets
 cargo xtask book figures    draw the figures of the book
+cargo xtask book expand     write the chapters with their code, to read them without rendering: target/book-expanded
 cargo xtask book links      check that what the book links to is there, and that each figure is shown
 cargo xtask examples        run the examples on 1, 2 and 4 ranks
 cargo xtask beside-mpi      the example that uses MPI and Ripstop in one process, with each MPI that is installed
@@ -90,6 +91,7 @@ fn chore(words: &[&str], args: &[String]) -> Result<(), String> {
         ["tidy"] => StepRunner::run_all(tidy::run),
         ["book"] => StepRunner::run_all(book::run),
         ["book", "figures"] => book::figures::draw(&step::root()),
+        ["book", "expand"] => book::expand::run(&step::root()),
         ["book", "links"] => book::links::check(&step::root()),
         ["examples"] => StepRunner::run_all(examples::run),
         ["beside-mpi"] => {

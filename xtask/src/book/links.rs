@@ -44,28 +44,28 @@ type Pages = BTreeMap<PathBuf, String>;
 
 /// Returns the pages by their paths from the root.
 fn read_pages(root: &Path) -> io::Result<Pages> {
-    let mut pages = Pages::new();
-    let mut folders = vec![PathBuf::from(CHAPTERS)];
-    let mut files: Vec<PathBuf> = fs::read_dir(root)?
-        .map(|entry| entry.map(|entry| PathBuf::from(entry.file_name())))
-        .collect::<Result<_, _>>()?;
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(root.join(&folder))? {
-            let entry = entry?;
-            let path = folder.join(entry.file_name());
-            if entry.file_type()?.is_dir() {
-                folders.push(path);
-            } else {
-                files.push(path);
-            }
-        }
+    let mut files = files_below(root, Path::new(CHAPTERS))?;
+    for entry in fs::read_dir(root)? {
+        files.push(PathBuf::from(entry?.file_name()));
     }
     files.retain(|file| file.extension().is_some_and(|end| end == "md"));
-    for file in files {
-        let text = fs::read_to_string(root.join(&file))?;
-        pages.insert(file, text);
+    let read = |file: PathBuf| Ok((file.clone(), fs::read_to_string(root.join(file))?));
+    files.into_iter().map(read).collect()
+}
+
+/// Returns all files of a folder and of those in it, by their paths from the root.
+pub(super) fn files_below(root: &Path, folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(root.join(folder))? {
+        let entry = entry?;
+        let path = folder.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            files.extend(files_below(root, &path)?);
+        } else {
+            files.push(path);
+        }
     }
-    Ok(pages)
+    Ok(files)
 }
 
 /// Returns what a page links to in this repository.
@@ -77,7 +77,7 @@ fn links(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Returns the path from the root of a file that a page links to.
-fn target(page: &Path, file: &str) -> PathBuf {
+pub(super) fn target(page: &Path, file: &str) -> PathBuf {
     if file.is_empty() {
         return page.to_owned();
     }
@@ -108,7 +108,7 @@ fn anchor(heading: &str) -> String {
     kept.collect::<String>().to_lowercase().replace(' ', "-")
 }
 
-const CHAPTERS: &str = "book/src";
+pub(super) const CHAPTERS: &str = "book/src";
 const FIGURES: &str = "book/src/figures";
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::step::{CommandLine, StepRunner, target_dir};
 
+pub(crate) mod expand;
 pub(crate) mod figures;
 pub(crate) mod links;
 
