@@ -38,6 +38,14 @@ pub(super) fn all() -> Vec<FigureFile> {
             ),
         },
         FigureFile {
+            name: "connections",
+            picture: gantt::draw(
+                "The first messages of two ranks, by when they connect",
+                15,
+                CONNECTIONS,
+            ),
+        },
+        FigureFile {
             name: "layers",
             picture: layers(),
         },
@@ -184,6 +192,64 @@ const RECOVERY: &[GanttGroup] = &[GanttGroup {
     ],
     marks: &[(2, "rank 3 dies"), (8, "revoked on all"), (12, "3 ranks")],
 }];
+
+const CONNECTIONS: &[GanttGroup] = &[
+    GanttGroup {
+        heading: "all-to-all: the start takes longer, and no message waits",
+        rows: &[GanttRow {
+            name: "the ranks",
+            spans: &[
+                (0, 2, FillShade::Gray, "start"),
+                (2, 6, WAIT, "connect all"),
+                (6, 10, WORK, "compute"),
+                (10, 11, MOVE, "1"),
+                (11, 12, MOVE, "2"),
+                (12, 13, MOVE, "3"),
+            ],
+        }],
+        marks: &[],
+    },
+    GanttGroup {
+        heading: "on-demand: the first message of a pair waits",
+        rows: &[GanttRow {
+            name: "the ranks",
+            spans: &[
+                (0, 2, FillShade::Gray, "start"),
+                (2, 6, WORK, "compute"),
+                (6, 9, WAIT, "connect"),
+                (9, 10, MOVE, "1"),
+                (10, 11, MOVE, "2"),
+                (11, 12, MOVE, "3"),
+            ],
+        }],
+        marks: &[],
+    },
+    GanttGroup {
+        heading: "hybrid: datagrams (orange) until the pair has exchanged sixteen messages",
+        rows: &[
+            GanttRow {
+                name: "the ranks",
+                spans: &[
+                    (0, 2, FillShade::Gray, "start"),
+                    (2, 6, WORK, "compute"),
+                    (6, 7, FillShade::Orange, "1"),
+                    (7, 8, FillShade::Orange, "2"),
+                    (8, 9, FillShade::Orange, "…"),
+                    (9, 10, FillShade::Orange, "16"),
+                    (10, 11, FillShade::Orange, "17"),
+                    (11, 12, FillShade::Orange, "18"),
+                    (12, 13, FillShade::Orange, "19"),
+                    (13, 14, MOVE, "20"),
+                ],
+            },
+            GanttRow {
+                name: "their adapters",
+                spans: &[(10, 13, FillShade::Gray, "connect")],
+            },
+        ],
+        marks: &[],
+    },
+];
 
 const TRANSFORM: &[GanttGroup] = &[GanttGroup {
     heading: "A piece is transformed while the pieces before it change places",
