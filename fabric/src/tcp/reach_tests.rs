@@ -153,6 +153,35 @@ fn a_service_that_accepts_and_says_nothing_is_no_peer() {
 }
 
 #[test]
+fn a_rank_of_another_job_at_the_address_of_a_peer_is_no_peer_and_not_disturbed() {
+    let other_job = [0, 1].map(|rank| prepared(rank, LONG, LONG));
+    let port = other_job[1].endpoints()[0].port();
+    let addresses = other_job.each_ref().map(PreparedEndpoint::address);
+    let mut others = other_job.map(|one| one.connect(&addresses).unwrap());
+    let mut own = rank_with_peer_at(&[port], SHORT);
+    own.expect(&mut || vec![WorldRank(1)]);
+    let (mut told, mut others_told) = (ToldEvents::default(), ToldEvents::default());
+    let guard = Instant::now();
+    while told.down.is_empty() {
+        let _ = own.progress(16, &mut told);
+        let _ = others[1].progress(16, &mut others_told);
+        assert!(guard.elapsed() < GUARD, "waited for the end");
+    }
+    assert_eq!(told.down, [DownCause::Failed]);
+    let evidence = own.core().peers[1].evidence.clone().unwrap();
+    assert!(evidence.contains("closed without an answer"), "{evidence}");
+    assert!(others[1].core().arrivals.is_empty());
+    assert!(post(&mut others[0], 1, b""));
+    while others_told.messages == 0 {
+        for rank in &mut others {
+            let _ = rank.progress(16, &mut others_told);
+        }
+        assert!(guard.elapsed() < GUARD, "waited for the other job");
+    }
+    assert!(others_told.down.is_empty());
+}
+
+#[test]
 fn an_endpoint_is_tried_again_while_another_is_silent() {
     let listeners = [(); 2].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
     let ports = listeners

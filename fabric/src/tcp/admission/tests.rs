@@ -7,6 +7,9 @@ use std::{
     time::Duration,
 };
 
+use rustix::net::sockopt::set_socket_linger;
+
+use super::HELLO_LIMIT;
 use crate::{
     driver::{
         CommandFailure, CommandToken, DownCause, Driver, DriverCommand, PayloadView, PostResult,
@@ -145,6 +148,48 @@ fn a_repeated_hello_gets_no_answer_and_is_in_no_peers_way() {
     assert!(pair.answer(&repeated).is_empty());
     pair.send(1);
     pair.until(&[0, 1], "the message", |pair| pair.heard[0].messages == 1);
+}
+
+#[test]
+fn a_stranger_that_sends_byte_after_byte_gets_no_more_time_than_a_silent_one() {
+    let mut pair = UnmetPair::new();
+    let mut stranger = TcpStream::connect(pair.door).unwrap();
+    pair.until(&[0], "the connection", |pair| {
+        !pair.ranks[0].core().arrivals.is_empty()
+    });
+    let began = pair.ranks[0].core().timer.now();
+    let from = pair.ranks[1].core().own;
+    let core = pair.ranks[0].core();
+    let (_, hello) = DialHandshake::new(from, core.own, &core.token, [1; 16]);
+    for byte in &hello[..hello.len() - 1] {
+        stranger.write_all(&[*byte]).unwrap();
+        pair.turn(0);
+        assert_eq!(pair.ranks[0].core().arrivals.len(), 1);
+    }
+    let core = pair.ranks[0].core();
+    let end = core.drop_silent_arrivals(began).unwrap();
+    assert!(end <= began + HELLO_LIMIT, "the bytes have moved the end");
+    let _ = core.drop_silent_arrivals(end - 1);
+    assert_eq!(core.arrivals.len(), 1);
+    assert_eq!(core.drop_silent_arrivals(end), None);
+    assert!(core.arrivals.is_empty());
+}
+
+#[test]
+fn strangers_that_connect_and_reset_at_once_leave_nothing() {
+    let mut pair = UnmetPair::new();
+    for _ in 0..1000 {
+        let stranger = TcpStream::connect(pair.door).unwrap();
+        set_socket_linger(&stranger, Some(Duration::ZERO)).unwrap();
+        drop(stranger);
+        pair.turn(0);
+    }
+    pair.send(1);
+    pair.until(&[0, 1], "the message", |pair| pair.heard[0].messages == 1);
+    pair.until(&[0], "the last stranger's end", |pair| {
+        pair.ranks[0].core().arrivals.is_empty()
+    });
+    assert!(pair.heard[0].down.is_empty());
 }
 
 #[test]

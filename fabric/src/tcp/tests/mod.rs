@@ -7,6 +7,7 @@
 
 mod checksum;
 mod hot;
+mod kernel;
 mod landing;
 mod placing;
 mod staging;
