@@ -151,7 +151,7 @@ async fn a_task_that_serves_requests_is_ended(world: Comm) -> Result<()> {
             drop(requests.send(asker.source, 2, answer)); // it goes on by itself
         }
     });
-    asked.send(other, 1, [3, 4, 5]).await?;
+    asked.send(other, 1, [3_u64, 4, 5]).await?;
     let (answer, _) = asked.recv::<u64>(other, 2).await?;
     world.barrier().await?; // all have their answers
     server.abort().await;
