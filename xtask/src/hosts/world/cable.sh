@@ -49,7 +49,7 @@ delay() {
     [ $# -gt 0 ] || { both && exit; }
     [ $# = 2 ] || { usage >&2 && exit 2; }
     both netem delay "$1ms" loss "$2%" && exit
-    echo "cable: delays and losses need a kernel with netem (CONFIG_NET_SCH_NETEM); this one has none, or refuses these numbers" >&2
+    echo "cable: delays and losses need a kernel with netem (CONFIG_NET_SCH_NETEM); this one lacks it, or refuses the numbers" >&2
     exit 1
 }
 
