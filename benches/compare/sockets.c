@@ -6,11 +6,13 @@
  *
  * All take --wait spin|block, --cores 0,1 and --congestion NAME. Two processes, each bound to one core, have one connection
  * through the loopback interface, with TCP_NODELAY and the system's congestion control, which the MPI libraries have too.
+ * --networks /run/netns/a,/run/netns/b puts each process into a network namespace, and --at ADDRESS is where the first listens.
  * `spin` calls `recv` without waiting until there is something, `block` sleeps in it. Samples, windows and warm-up are those
  * of p2p.c. Each message of a window is one call of `send`, as an MPI library makes them. The receiver takes whatever has come
  * of a window with one call, because a stream of bytes has no borders: it is the least that any library can need. */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -153,11 +155,30 @@ static int tcp_socket(const char *congestion)
     return fd;
 }
 
-/* Starts the second process. Both return, each with its end, on its core. */
-static struct end connected(const long *core, const char *congestion)
+/* Moves this process to the network of its end, if there are networks: two paths with a comma between them. */
+static void enter(const char *networks, int me)
 {
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    char path[256];
+    const char *comma = networks ? strchr(networks, ',') : NULL;
+    if (!networks)
+        return;
+    if (!comma)
+        die("--networks takes two paths with a comma between them, not", networks);
+    snprintf(path, sizeof path, "%.*s", me ? 255 : (int)(comma - networks), me ? comma + 1 : networks);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || setns(fd, CLONE_NEWNET) != 0)
+        die(path, strerror(errno));
+    close(fd);
+}
+
+/* Starts the second process. Both return, each with its end, on its core. */
+static struct end connected(const long *core, const char *congestion, const char *networks, const char *address)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET};
     socklen_t len = sizeof at;
+    if (inet_pton(AF_INET, address, &at.sin_addr) != 1)
+        die("--at takes an IPv4 address, not", address);
+    enter(networks, 0);
     int listener = tcp_socket(congestion);
     if (bind(listener, (struct sockaddr *)&at, len) != 0 || listen(listener, 1) != 0 ||
         getsockname(listener, (struct sockaddr *)&at, &len) != 0)
@@ -167,6 +188,8 @@ static struct end connected(const long *core, const char *congestion)
         die("cannot start", "the second process");
     struct end end = {.me = child == 0};
     pin(core[end.me]);
+    if (end.me)
+        enter(networks, 1);
     end.socket = end.me ? tcp_socket(congestion) : accept(listener, NULL, NULL);
     if (end.socket < 0 || (end.me && connect(end.socket, (struct sockaddr *)&at, sizeof at) != 0))
         die("connect", strerror(errno));
@@ -191,7 +214,8 @@ int main(int argc, char **argv)
     if (messages < 1)
         die("--window takes a number of at least 1, not", "0");
 
-    struct end end = connected(core, option(argc, argv, "--congestion", NULL));
+    struct end end = connected(core, option(argc, argv, "--congestion", NULL), option(argc, argv, "--networks", NULL),
+                               option(argc, argv, "--at", "127.0.0.1"));
     end.wait = wait;
     end.flags = strcmp(wait, "spin") == 0 ? MSG_DONTWAIT : 0;
     if (strcmp(program, "rate") == 0)

@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 
 use super::figures::{CompareJob, OwnProgram};
-use super::tcp_peers::{TcpPeers, TcpWay};
-use super::{report, tcp};
+use super::tcp_peers::{self, TcpPeers, TcpWay};
+use super::{between_hosts, report, tcp};
 use crate::step::MEASURED_PROFILE;
 
 /// One column of the comparison.
@@ -87,11 +87,17 @@ impl Contestant {
             Self::Sockets => {
                 let mut command = Command::new(paths.peer_program("sockets", self));
                 command.args(&job.peer_args);
+                if job.between_hosts {
+                    command.args(between_hosts::SOCKETS);
+                }
                 Some(command)
             }
             Self::Ours | Self::OursInline | Self::OursTcp | Self::OursTcpInline => {
                 let mut command = our_command(job, paths);
                 command.envs(self.our_settings().iter().copied());
+                if job.between_hosts {
+                    command.env("RIPSTOP_TCP_IFACE", between_hosts::INTERFACE);
+                }
                 Some(command)
             }
             _ => self.peer_command(job, paths),
@@ -101,7 +107,7 @@ impl Contestant {
     const fn our_settings(self) -> &'static [(&'static str, &'static str)] {
         const INLINE: (&str, &str) = ("RIPSTOP_PROGRESS", "inline");
         const TCP: (&str, &str) = ("RIPSTOP_FABRIC", "tcp");
-        const LOOPBACK: (&str, &str) = ("RIPSTOP_TCP_IFACE", "lo");
+        const LOOPBACK: (&str, &str) = ("RIPSTOP_TCP_IFACE", tcp_peers::LOOPBACK);
         match self {
             Self::OursInline => &[INLINE],
             Self::OursTcp => &[TCP, LOOPBACK],
@@ -116,6 +122,8 @@ impl Contestant {
         let mut command = Command::new(format!("mpiexec.{}", library.name()));
         let bound = usize::try_from(job.ranks).is_ok_and(|ranks| ranks <= cores());
         match (library, bound) {
+            (Self::Mpich, _) if job.between_hosts => between_hosts::use_hydra(&mut command, job),
+            (_, _) if job.between_hosts => between_hosts::use_openmpi(&mut command, job),
             (Self::Mpich, true) => command.args(["-bind-to", "core"]),
             (Self::OpenMpi, true) => command.args(["--bind-to", "core"]),
             (Self::OpenMpi, false) => command.args(["--oversubscribe", "--bind-to", "none"]),
@@ -126,9 +134,17 @@ impl Contestant {
             .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
             .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
         if let Some(Ok(options)) = paths.tcp_way(self) {
-            options.apply(&mut command);
+            let interface = if job.between_hosts {
+                between_hosts::INTERFACE
+            } else {
+                tcp_peers::LOOPBACK
+            };
+            options.apply(&mut command, interface);
         }
         command.args(["-n", &job.ranks.to_string()]);
+        if job.between_hosts {
+            command.arg("sh").args(between_hosts::on_own_core(job));
+        }
         command
             .arg(paths.peer_program(program, self))
             .args(&job.peer_args);
@@ -137,6 +153,9 @@ impl Contestant {
 }
 
 fn our_command(job: &CompareJob, paths: &ComparePaths) -> Command {
+    if job.between_hosts {
+        return our_command_between_hosts(job, paths);
+    }
     let mut command = if job.one_core {
         let mut command = Command::new("taskset");
         command.args(["-c", "0"]).arg(&paths.ripstop);
@@ -148,6 +167,26 @@ fn our_command(job: &CompareJob, paths: &ComparePaths) -> Command {
     match job.ours {
         OwnProgram::Perf => command.arg(&paths.ripstop).args(["--", "perf"]),
         OwnProgram::Example(name) => command.arg(paths.example(name)).arg("--"),
+    };
+    command.args(&job.our_args);
+    command
+}
+
+fn our_command_between_hosts(job: &CompareJob, paths: &ComparePaths) -> Command {
+    let mut command = Command::new(&paths.ripstop);
+    command.args([
+        "run",
+        "--hosts",
+        &between_hosts::hosts(job),
+        "--bind",
+        "none",
+    ]);
+    command
+        .args(["sh", "--"])
+        .args(between_hosts::on_own_core(job));
+    match job.ours {
+        OwnProgram::Perf => command.arg(&paths.ripstop).arg("perf"),
+        OwnProgram::Example(name) => command.arg(paths.example(name)),
     };
     command.args(&job.our_args);
     command

@@ -19,6 +19,8 @@ pub(super) struct CompareJob {
     pub(super) columns: &'static [Contestant],
     /// True if all ranks share a core.
     pub(super) one_core: bool,
+    /// True if each rank has a host of its own.
+    pub(super) between_hosts: bool,
     pub(super) repeats_max: usize,
     pub(super) rows: Vec<CompareRow>,
 }
@@ -175,6 +177,7 @@ impl CompareJob {
             contestants: vec![Contestant::Mpich, Contestant::OpenMpi, Contestant::Ours],
             columns: &PEERS,
             one_core: false,
+            between_hosts: false,
             repeats_max: usize::MAX,
             rows,
         }
@@ -218,8 +221,13 @@ impl CompareJob {
     }
 
     pub(super) fn title(&self) -> String {
-        let place = if self.one_core { " on one core" } else { "" };
-        format!("{}, {} ranks{place}", self.group, self.ranks)
+        let core = if self.one_core { " on one core" } else { "" };
+        let place = if self.between_hosts {
+            tcp::BETWEEN_HOSTS
+        } else {
+            ""
+        };
+        format!("{}, {} ranks{core}{place}", self.group, self.ranks)
     }
 
     pub(super) fn repeats(&self, asked: usize) -> usize {
@@ -239,8 +247,15 @@ impl CompareJob {
 ///
 /// # Errors
 /// Names the group that does not exist, or the text that no row contains.
-pub(super) fn job_catalog(only: &[String], rows: &[String]) -> Result<Vec<CompareJob>, String> {
-    let jobs = all();
+pub(super) fn job_catalog(
+    only: &[String],
+    rows: &[String],
+    between_hosts: bool,
+) -> Result<Vec<CompareJob>, String> {
+    let mut jobs = all();
+    if between_hosts {
+        jobs.extend(tcp::jobs_between_hosts());
+    }
     if let Some(unknown) = only
         .iter()
         .find(|name| jobs.iter().all(|job| job.group != name.as_str()))
@@ -527,10 +542,10 @@ mod tests {
 
     #[test]
     fn only_selects_groups_and_names_the_unknown_one() {
-        let jobs = job_catalog(&["halo".to_owned()], &[]).unwrap();
+        let jobs = job_catalog(&["halo".to_owned()], &[], false).unwrap();
         assert_eq!(jobs.len(), 2);
         assert!(
-            job_catalog(&["hola".to_owned()], &[])
+            job_catalog(&["hola".to_owned()], &[], false)
                 .unwrap_err()
                 .contains("--only hola")
         );
@@ -538,7 +553,8 @@ mod tests {
 
     #[test]
     fn a_text_selects_the_rows_that_have_it_and_an_unknown_one_is_named() {
-        let pick = |only: &str, row: &str| job_catalog(&[only.to_owned()], &[row.to_owned()]);
+        let pick =
+            |only: &str, row: &str| job_catalog(&[only.to_owned()], &[row.to_owned()], false);
         let jobs = pick("collectives", "bcast 8 B").unwrap();
         let labels =
             |job: &super::CompareJob| job.rows.iter().map(|row| row.label.clone()).collect();

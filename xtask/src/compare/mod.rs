@@ -3,7 +3,7 @@
 //! The peers run the C programs of `benches/compare`, Ripstop runs `ripstop perf` and its examples. Every contestant runs
 //! once per repeat, one after the other, and a ratio is always taken between figures of the same repeat; the table shows
 //! the median ratio with the least and the greatest. With `--only tcp`, all of them use TCP over the loopback interface, and
-//! plain sockets are beside them.
+//! plain sockets are beside them. With `--between-hosts` they do so between namespaces, too.
 
 use std::path::{Path, PathBuf};
 
@@ -12,6 +12,7 @@ use self::figures::CompareJob;
 use self::options::CompareOptions;
 use self::report::{CompareAbsences, CompareOutcome};
 
+mod between_hosts;
 mod collectives;
 mod contestant;
 mod figures;
@@ -31,7 +32,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     let Some(options) = CompareOptions::parse(args)? else {
         return report::print_text(options::HELP);
     };
-    let mut jobs = figures::job_catalog(&options.only, &options.rows)?;
+    let mut jobs = figures::job_catalog(&options.only, &options.rows, options.between_hosts)?;
     if options.list {
         let labels = jobs.iter().flat_map(|job| &job.rows);
         return labels
@@ -50,6 +51,13 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         CompareOptions { built: true, .. } => Ok(()),
         _ => contestant::build_ours(&paths),
     };
+
+    if options.between_hosts && !between_hosts::is_inside() {
+        if let Err(reason) = ours {
+            report::print_note(&reason);
+        }
+        return between_hosts::run(&workspace(), args);
+    }
 
     for job in &mut jobs {
         leave_out_missing(job, &paths);

@@ -2,8 +2,11 @@
 
 use std::path::PathBuf;
 
+use super::tcp;
+
 pub(super) const HELP: &str = "\
 cargo xtask bench compare [--only NAME,NAME] [--row TEXT]... [--repeats N] [--json FILE] [--built] [--list] [--peers-only]
+                          [--only tcp --between-hosts]
 
   --only        latency, bandwidth, bibandwidth, rate, matching, collectives, rma, ring, halo, p3dfft, startup, idle, overlap,
                 tcp (default: all)
@@ -13,6 +16,10 @@ cargo xtask bench compare [--only NAME,NAME] [--row TEXT]... [--repeats N] [--js
   --repeats     how often every contestant runs, in turns (default 5, at least 1; fewer than 5 is for trying out)
   --json        writes every record and every row of the table to FILE, one JSON object per line
   --peers-only  MPICH and Open MPI alone
+  --between-hosts  with --only tcp: also between hosts that are namespaces of this machine, with a rank on each, and the start
+                of a job on three of them; needs what `cargo xtask hosts` needs. Both tables take less than ten minutes
+
+  cargo xtask bench compare --only tcp --between-hosts --json tcp.jsonl
 ";
 
 /// Measurements to make, the number of repeats, and the file for the records.
@@ -25,6 +32,7 @@ pub(super) struct CompareOptions {
     pub(super) peers_only: bool,
     pub(super) built: bool,
     pub(super) list: bool,
+    pub(super) between_hosts: bool,
 }
 
 impl CompareOptions {
@@ -38,6 +46,7 @@ impl CompareOptions {
             peers_only: false,
             built: false,
             list: false,
+            between_hosts: false,
         };
         let mut args = args.iter();
         while let Some(arg) = args.next() {
@@ -52,10 +61,14 @@ impl CompareOptions {
                 "--list" => options.list = true,
                 "--repeats" => options.repeats = repeats(value()?)?,
                 "--json" => options.json = Some(PathBuf::from(value()?)),
+                "--between-hosts" => options.between_hosts = true,
                 "--peers-only" => options.peers_only = true,
                 "--help" | "-h" => return Ok(None),
                 _ => return Err(format!("unknown argument {arg}\n\n{HELP}")),
             }
+        }
+        if options.between_hosts && options.only != [tcp::GROUP] {
+            return Err("--between-hosts compares TCP alone: add --only tcp".to_owned());
         }
         Ok(Some(options))
     }
@@ -94,6 +107,8 @@ mod tests {
         let options = options.unwrap();
         assert_eq!(options.rows, ["bcast", "pscw"]);
         assert!(options.built && options.list);
+        let options = parse("--only tcp --between-hosts").unwrap().unwrap();
+        assert!(options.between_hosts);
     }
 
     #[test]
@@ -106,6 +121,7 @@ mod tests {
     fn a_bad_argument_is_named() {
         assert!(parse("--repeats 0").unwrap_err().contains("--repeats 0"));
         assert!(parse("--repeats").unwrap_err().contains("needs a value"));
+        assert!(parse("--between-hosts").unwrap_err().contains("--only tcp"));
         assert!(parse("--fast").unwrap_err().contains("--fast"));
         assert_eq!(parse("--help"), Ok(None));
     }

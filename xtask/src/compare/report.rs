@@ -315,7 +315,7 @@ mod tests {
         table
             .launches
             .insert(Contestant::Ours, ours.map_or_else(missing, launch));
-        let jobs = job_catalog(&["rate".to_owned()], &[]).unwrap();
+        let jobs = job_catalog(&["rate".to_owned()], &[], false).unwrap();
         CompareOutcome::of(&jobs[0].rows[0], jobs[0].columns, &table)
     }
 
@@ -350,7 +350,7 @@ mod tests {
             vec![Ok(vec![record])]
         };
         let row = "bcast 65536 B, OSU overlap %, 2 ranks".to_owned();
-        let jobs = job_catalog(&[], &[row]).unwrap();
+        let jobs = job_catalog(&[], &[row], false).unwrap();
         let outcome = |ours: f64| {
             let mut table = LaunchTable::default();
             for (who, overlap) in [
@@ -373,7 +373,7 @@ mod tests {
 
     #[test]
     fn other_contestants_have_a_heading_of_their_own() {
-        let jobs = job_catalog(&["rate".to_owned(), "tcp".to_owned()], &[]).unwrap();
+        let jobs = job_catalog(&["rate".to_owned(), "tcp".to_owned()], &[], false).unwrap();
         let none = LaunchTable::default();
         let of = |row, columns| CompareOutcome::of(row, columns, &none);
         let outcomes: Vec<_> = jobs

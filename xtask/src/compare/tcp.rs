@@ -1,8 +1,8 @@
-//! TCP over the loopback interface: plain sockets, the MPI libraries made to use TCP, and Ripstop's driver.
+//! TCP over the loopback interface, and between hosts: plain sockets, the MPI libraries made to use TCP, and Ripstop's driver.
 
 use super::contestant::Contestant;
 use super::figures::{
-    BetterDirection, CompareJob, CompareRow, FigureSelector, RatioTarget, split_words,
+    BetterDirection, CompareJob, CompareRow, FigureSelector, OwnProgram, RatioTarget, split_words,
 };
 
 /// The name of these jobs.
@@ -22,9 +22,31 @@ const COLUMNS: &[Contestant] = &[
     Contestant::OpenMpiUcx,
 ];
 
-pub(super) fn jobs() -> [CompareJob; 6] {
-    [
-        latency(),
+/// Returns the jobs over the loopback interface.
+pub(super) fn jobs() -> Vec<CompareJob> {
+    jobs_with(1.15, 0.95)
+}
+
+/// Returns the same jobs between hosts, where the way of a packet is longer for all, and the start of a job on three hosts.
+pub(super) fn jobs_between_hosts() -> Vec<CompareJob> {
+    let mut jobs = jobs_with(1.12, 0.97);
+    jobs.push(start());
+    for job in &mut jobs {
+        job.between_hosts = true;
+        for row in &mut job.rows {
+            row.label.push_str(BETWEEN_HOSTS);
+        }
+    }
+    jobs
+}
+
+/// What the names of jobs and rows between hosts end with.
+pub(super) const BETWEEN_HOSTS: &str = ", between hosts";
+
+/// The arguments are limits of the latency beside that of plain sockets and of MPICH.
+fn jobs_with(of_sockets: f64, of_mpich: f64) -> Vec<CompareJob> {
+    vec![
+        latency(of_sockets, of_mpich),
         rate(),
         bandwidth(65_536, "64 KiB", 32, 1.5),
         bandwidth(1_048_576, "1 MiB", 16, 1.0),
@@ -33,15 +55,36 @@ pub(super) fn jobs() -> [CompareJob; 6] {
     ]
 }
 
-fn latency() -> CompareJob {
+/// MPICH's launcher and ours start a program on hosts that ssh reaches.
+fn start() -> CompareJob {
+    let pick = FigureSelector::new("wall", "wall_ms", BetterDirection::Lower);
+    let rows = vec![
+        beside("start, 3 ranks", &pick, Contestant::MpichTcp, 1.0),
+        beside("start, 3 ranks", &pick, Contestant::OpenMpiTcp, 0.6),
+    ];
+    let mut job = job("", rows).on(3);
+    job.contestants = vec![
+        Contestant::MpichTcp,
+        Contestant::OpenMpiTcp,
+        Contestant::OursTcp,
+    ];
+    CompareJob {
+        peer_program: Some("startup"),
+        ours: OwnProgram::Example("hello"),
+        our_args: Vec::new(),
+        ..job
+    }
+}
+
+fn latency(of_sockets: f64, of_mpich: f64) -> CompareJob {
     let pick = |size: u64| {
         FigureSelector::new("latency", "median_us", BetterDirection::Lower).with("size", size)
     };
-    let sockets = |name| beside(name, &pick(8), Contestant::Sockets, 1.15);
+    let sockets = |name| beside(name, &pick(8), Contestant::Sockets, of_sockets);
     let rows = vec![
         sockets("tcp latency 8 B"),
         sockets("tcp latency 8 B, inline").by(Contestant::OursTcpInline),
-        beside("tcp latency 8 B", &pick(8), Contestant::MpichTcp, 0.95),
+        beside("tcp latency 8 B", &pick(8), Contestant::MpichTcp, of_mpich),
         beside("tcp latency 8 B", &pick(8), Contestant::OpenMpiTcp, 0.85),
         beside_libraries("tcp latency 64 KiB", &pick(65_536), 0.5),
     ];
@@ -130,11 +173,11 @@ fn beside_libraries(label: &str, pick: &FigureSelector, limit: f64) -> CompareRo
 
 #[cfg(test)]
 mod tests {
-    use super::{Contestant, jobs};
+    use super::{Contestant, jobs, jobs_between_hosts};
 
     #[test]
     fn every_contestant_that_a_row_needs_is_started() {
-        for job in jobs() {
+        for job in jobs().into_iter().chain(jobs_between_hosts()) {
             for row in &job.rows {
                 let against = row.target.against.iter().map(|(who, _)| *who);
                 for who in against.chain([row.contestant]) {

@@ -1,4 +1,4 @@
-//! The MPI libraries of this machine, made to use TCP alone, over the loopback interface.
+//! The MPI libraries of this machine, made to use TCP alone, over one interface.
 
 use std::process::{Command, Stdio};
 
@@ -15,8 +15,12 @@ pub(super) struct TcpOptions {
 }
 
 impl TcpOptions {
-    pub(super) fn apply(self, command: &mut Command) {
-        command.args(self.args).envs(self.variables.iter().copied());
+    /// Makes a launcher's command use TCP over this interface.
+    pub(super) fn apply(self, command: &mut Command, interface: &str) {
+        let chosen = |word| if word == LOOPBACK { interface } else { word };
+        command.args(self.args.iter().copied().map(chosen));
+        let variables = self.variables.iter();
+        command.envs(variables.map(|&(name, value)| (name, chosen(value))));
     }
 }
 
@@ -87,7 +91,7 @@ fn mpich_way(version: &str) -> TcpWay {
         "ch4:ofi" => &[
             NO_SHARED_MEMORY,
             ("FI_PROVIDER", "tcp"),
-            ("FI_TCP_IFACE", "lo"),
+            ("FI_TCP_IFACE", LOOPBACK),
         ],
         "ch3:nemesis" => &[NO_SHARED_MEMORY, ("MPIR_CVAR_CH3_NOLOCAL", "1")],
         _ => {
@@ -112,10 +116,12 @@ fn openmpi_way(info: &str, component: &str, options: TcpOptions) -> TcpWay {
     ))
 }
 
-// All of them leave the loopback interface out unless it is named.
+/// The interface that all of them leave out unless it is named. [`TcpOptions::apply`] puts another in its place.
+pub(super) const LOOPBACK: &str = "lo";
+
 const NO_SHARED_MEMORY: (&str, &str) = ("MPIR_CVAR_NOLOCAL", "1");
 const UCX_TRANSPORTS: (&str, &str) = ("UCX_TLS", "tcp,self");
-const UCX_DEVICES: (&str, &str) = ("UCX_NET_DEVICES", "lo");
+const UCX_DEVICES: (&str, &str) = ("UCX_NET_DEVICES", LOOPBACK);
 
 const BTL: TcpOptions = TcpOptions {
     args: &[
@@ -127,7 +133,7 @@ const BTL: TcpOptions = TcpOptions {
         "self,tcp",
         "--mca",
         "btl_tcp_if_include",
-        "lo",
+        LOOPBACK,
     ],
     variables: &[],
 };

@@ -82,7 +82,7 @@ fn code(status: ExitStatus) -> u8 {
 }
 
 /// The variable that tells the command where the world's files are.
-const BASE: &str = "TEST_HOSTS";
+pub(crate) const BASE: &str = "TEST_HOSTS";
 
 /// Goes on only if the process that started it is still there: if that has ended before, its end is not noticed any more.
 const GUARD: &str = r#"[ "$PPID" = "$0" ] && exec "$@""#;
