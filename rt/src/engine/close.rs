@@ -31,9 +31,7 @@ impl Engine {
         }
         core.p2p.common.closing = true;
         core.recovery().end_recovery();
-        for op in core.p2p.matching.drain_posted(|_| true) {
-            core.p2p.common.complete_op(op, Err(ErrorKind::Closed));
-        }
+        core.p2p.fail_posted(|_| true, |_| ErrorKind::Closed);
         for index in core.p2p.matching.drain_unexpected(|_, _| true) {
             let mut message = core.p2p.messages.take(index);
             core.p2p.discharge(&mut message);

@@ -100,7 +100,8 @@ impl EngineCore {
         self.recovery().announce_revocation(ctx);
         self.collectives().void_programs(ctx + 1);
         let is_of = |its: u32| its & !1 == ctx;
-        self.p2p.void_receives(|want| is_of(want.ctx));
+        self.p2p
+            .fail_posted(|want| is_of(want.ctx), |_| ErrorKind::Revoked);
         let sends =
             |slot: &OpSlot| is_of(slot.info.ctx) && slot.state.is_sending() && !slot.in_program;
         for op in self.p2p.common.ops.select(sends) {

@@ -285,10 +285,12 @@ impl EngineCore {
             }
             WireKind::Credit | WireKind::Ack | WireKind::Nack => Some(()),
             WireKind::Blocked => read(header).map(|header| self.handle_blocked(rank, &header)),
-            WireKind::Grant => read(header).map(|header| self.p2p.handle_grant(rank, &header)),
+            WireKind::Grant => {
+                read(header).map(|header| self.p2p.common.peers.handle_grant(rank, &header))
+            }
             WireKind::Limit => read(header).map(|header| self.p2p.handle_limit(rank, &header)),
             WireKind::QuotaRecall => {
-                read(header).map(|BareHeader { .. }| self.p2p.handle_recall(rank))
+                read(header).map(|BareHeader { .. }| self.p2p.common.peers.handle_recall(rank))
             }
             WireKind::FetchRequest => {
                 read(header).map(|header| self.p2p.handle_fetch_request(rank, &header))

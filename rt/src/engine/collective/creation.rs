@@ -127,15 +127,13 @@ impl CollectivePart<'_> {
         let never_comes = |want: &RecvPattern| {
             want.ctx == id.context && want.tag == Some(id.sequence) && want.source == Some(rank)
         };
-        for op in self.p2p.matching.drain_posted(never_comes) {
-            let kind = match header.sig {
-                NO_PROGRAM => ErrorKind::PeerFinished {
-                    rank: rank.0 as usize,
-                },
-                _ => self.mismatch_with(rank),
-            };
-            self.p2p.common.complete_op(op, Err(kind));
-        }
+        let kind = match header.sig {
+            NO_PROGRAM => ErrorKind::PeerFinished {
+                rank: rank.0 as usize,
+            },
+            _ => self.mismatch_with(rank),
+        };
+        self.p2p.fail_posted(never_comes, |_| kind.clone());
     }
 
     /// Returns true if this rank is still in a creation in an earlier place. Then it must not ask about later places, because

@@ -10,7 +10,7 @@ use ripstop_fabric::driver::PayloadView;
 use super::CollectivePart;
 use super::run::{ProgramRun, StepExecutor};
 use crate::{
-    engine::point_to_point::message::MessageBody,
+    engine::point_to_point::StoredMatch,
     group::{CommRank, WorldRank},
     proto::{
         matching::{MessageEnvelope, RecvPattern},
@@ -56,23 +56,8 @@ impl CollectivePart<'_> {
             source: Some(peer),
             tag: Some(id.sequence),
         };
-        let Some(found) = self.p2p.matching.peek(want) else {
-            return StoredMatch::Nothing;
-        };
-        let message = self.p2p.messages.get(found.message);
-        let bytes = match message.body.as_message_body() {
-            MessageBody::Bytes(body) if message.sig == run.sig() && run.fill(at, &[body]) => {
-                body.len()
-            }
-            _ => return StoredMatch::Unfit,
-        };
-        self.p2p.matching.withdraw(found.at);
-        self.p2p.common.note_left_store(found.envelope);
-        let mut message = self.p2p.messages.take(found.message);
-        self.p2p.discharge(&mut message);
-        self.p2p.messages.recycle(message.body);
-        self.p2p.pay_back(peer, bytes);
-        StoredMatch::Taken
+        self.p2p
+            .take_stored_if(want, |sig, body| sig == run.sig() && run.fill(at, &[body]))
     }
 
     /// Gives a message of a collective to the receive that waits for it directly. Returns false if there is none, or if the
@@ -139,12 +124,4 @@ impl CollectivePart<'_> {
         self.programs.runs[index as usize] = Some(run);
         posted.into_iter().for_each(|op| self.p2p.recv(op));
     }
-}
-
-/// Message found for a receive that begins.
-enum StoredMatch {
-    Taken,
-    Nothing,
-    /// A stored message that the receive cannot take directly.
-    Unfit,
 }

@@ -195,14 +195,13 @@ impl CollectivePart<'_> {
         let waits = |want: &RecvPattern| {
             want.ctx == id.context && want.tag.is_some_and(|its| !is_before(its, id.sequence))
         };
-        for op in self.p2p.matching.drain_posted(waits) {
-            let kind = if self.p2p.common.ops.live(op).info.tag == Some(id.sequence) {
+        self.p2p.fail_posted(waits, |info| {
+            if info.tag == Some(id.sequence) {
                 why.kind()
             } else {
                 ErrorKind::Revoked
-            };
-            self.p2p.common.complete_op(op, Err(kind));
-        }
+            }
+        });
         self.p2p
             .forget_messages(|its, _| its.ctx == id.context && !is_before(its.tag, id.sequence));
     }
@@ -287,8 +286,8 @@ impl CollectivePart<'_> {
 
     /// Drops stored messages of a dropped communicator that are for collectives which this rank has not begun.
     ///
-    /// Offers stay. Their sender learns that the collective will not begin when it [asks](crate::engine::stall_probe), or learns the
-    /// reason before that.
+    /// Offers stay. Their sender learns that the collective will not begin when it [asks](crate::engine::stall_probe), or learns
+    /// the reason before that.
     pub(in crate::engine) fn forget_left(&mut self, ctx: u32) {
         if self.p2p.common.has_left(ctx & !1) && self.p2p.common.calls.any_early() {
             let running = self.p2p.common.calls.running_of(ctx);

@@ -18,8 +18,8 @@ use crate::{
 };
 
 impl CollectivePart<'_> {
-    /// Asks the peers for which creations and programs wait; if `once`, only on behalf of those for which it has not asked before.
-    /// Returns true if any peer was asked, or a program has failed because of the answers.
+    /// Asks the peers for which creations and programs wait. If `once`, asks only on behalf of those for which it has not asked
+    /// before. Returns true if any peer was asked, or a program has failed because of the answers.
     pub(in crate::engine) fn ask_programs(&mut self, once: bool) -> bool {
         let mut asked = self.probe_creators(once);
         for index in self.programs.indices() {

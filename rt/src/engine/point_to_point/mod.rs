@@ -26,11 +26,11 @@ use std::collections::BTreeSet;
 use ripstop_fabric::driver::Driver;
 
 pub(crate) use self::send::SendStart;
-pub(in crate::engine) use self::transmitter::MessageTransmitter;
 use self::{
     message::MessageStore, out_of_order_fetch::ParkedMessage, own_messages::OwnMessages,
     split_rendezvous::SplitTable, unreceived::UnreceivedMessages,
 };
+pub(in crate::engine) use self::{transmitter::MessageTransmitter, unexpected::StoredMatch};
 use super::{EngineCommons, EngineSetup};
 use crate::{
     group::WorldRank,

@@ -7,6 +7,7 @@ use super::{
 use crate::{
     error::ErrorKind,
     group::WorldRank,
+    ops::OpInfo,
     proto::{
         matching::{MessageEnvelope, RecvPattern},
         wire::{self, OpId, WireKind},
@@ -31,9 +32,15 @@ impl PointToPoint {
         }
     }
 
-    pub(in crate::engine) fn void_receives(&mut self, which: impl Fn(&RecvPattern) -> bool) {
+    /// Fails the posted receives that `which` selects, each with its error.
+    pub(in crate::engine) fn fail_posted(
+        &mut self,
+        which: impl Fn(&RecvPattern) -> bool,
+        error: impl Fn(&OpInfo) -> ErrorKind,
+    ) {
         for op in self.matching.drain_posted(which) {
-            self.common.complete_op(op, Err(ErrorKind::Revoked));
+            let kind = error(&self.common.ops.live(op).info);
+            self.common.complete_op(op, Err(kind));
         }
     }
 

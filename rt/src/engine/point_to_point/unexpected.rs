@@ -1,5 +1,7 @@
 //! Messages that arrive before a receive takes them.
 
+use ripstop_fabric::driver::PayloadView;
+
 use super::{
     PointToPoint,
     message::{MessageBody, StoredMessage},
@@ -13,6 +15,14 @@ use crate::{
         wire::OpId,
     },
 };
+
+/// Message found for a receive that begins.
+pub(in crate::engine) enum StoredMatch {
+    Taken,
+    Nothing,
+    /// A stored message that the receive cannot take directly.
+    Unfit,
+}
 
 impl PointToPoint {
     /// Stores an unexpected message of the application, or turns it away if this rank receives none on that communicator any
@@ -93,6 +103,29 @@ impl PointToPoint {
     /// Returns true if a receive is posted.
     pub(crate) fn is_receiving(&self) -> bool {
         self.matching.is_receiving()
+    }
+
+    /// Takes the earliest message stored for a receive, if it came whole and `take` takes its signature and its bytes.
+    pub(in crate::engine) fn take_stored_if(
+        &mut self,
+        want: RecvPattern,
+        take: impl FnOnce(u64, PayloadView<'_>) -> bool,
+    ) -> StoredMatch {
+        let Some(found) = self.matching.peek(want) else {
+            return StoredMatch::Nothing;
+        };
+        let message = self.messages.get(found.message);
+        let bytes = match message.body.as_message_body() {
+            MessageBody::Bytes(body) if take(message.sig, body) => body.len(),
+            _ => return StoredMatch::Unfit,
+        };
+        self.matching.withdraw(found.at);
+        self.common.note_left_store(found.envelope);
+        let mut message = self.messages.take(found.message);
+        self.discharge(&mut message);
+        self.messages.recycle(message.body);
+        self.pay_back(found.envelope.source, bytes);
+        StoredMatch::Taken
     }
 
     /// Returns the sender of a message for this collective that was not received, if there is one.

@@ -8,7 +8,7 @@ use super::{
     message::{MessageBody, StoredMessage},
 };
 use crate::{
-    engine::commons::transmit::FlushResult,
+    engine::commons::{peer::EnginePeers, transmit::FlushResult},
     group::WorldRank,
     ops::OpState,
     proto::{
@@ -118,7 +118,7 @@ impl PointToPoint {
             return false;
         }
         if self.common.peers.peer_mut(rank).quota_granted.waits() {
-            self.recall();
+            self.common.peers.recall();
             self.distribute_quota();
         }
         let waits = self.common.peers.peer_mut(rank).quota_granted.waits();
@@ -126,22 +126,6 @@ impl PointToPoint {
             self.fetches.handle_blocked(rank);
         }
         waits
-    }
-
-    /// Asks all peers to return the room that they do not use, when room becomes scarce. O(peers in contact).
-    fn recall(&mut self) {
-        if !self.common.peers.grants().has_become_scarce() {
-            return;
-        }
-        let met: Vec<WorldRank> = self.common.peers.met().collect();
-        for rank in met {
-            let (grants, peer) = self.common.peers.granting(rank);
-            if grants.recall(peer) {
-                self.common
-                    .peers
-                    .control(rank, &BareHeader::new(WireKind::QuotaRecall));
-            }
-        }
     }
 
     /// Handles a peer that has returned unused room.
@@ -156,28 +140,43 @@ impl PointToPoint {
     }
 }
 
+/// Calls at the receiver that concern the peers only.
+impl EnginePeers {
+    /// Asks all peers to return the room that they do not use, when room becomes scarce. O(peers in contact).
+    fn recall(&mut self) {
+        if !self.grants().has_become_scarce() {
+            return;
+        }
+        let met: Vec<WorldRank> = self.met().collect();
+        for rank in met {
+            let (grants, peer) = self.granting(rank);
+            if grants.recall(peer) {
+                self.control(rank, &BareHeader::new(WireKind::QuotaRecall));
+            }
+        }
+    }
+}
+
 /// Calls at the sender.
-impl PointToPoint {
+impl EnginePeers {
     /// Handles a peer that has raised this rank's limit.
     pub(in crate::engine) fn handle_grant(&mut self, rank: WorldRank, header: &QuotaHeader) {
-        let peer = self.common.peers.peer_mut(rank);
+        let peer = self.peer_mut(rank);
         let limit = header.messages();
         let more = limit.is_some_and(|limit| peer.header_quota.handle_grant(limit));
         if more && !peer.sends.is_empty() {
-            self.common.peers.mark_to_flush(rank);
+            self.mark_to_flush(rank);
         }
     }
 
     pub(in crate::engine) fn handle_recall(&mut self, rank: WorldRank) {
-        let first = self.common.peers.first;
-        let peer = self.common.peers.peer_mut(rank);
+        let first = self.first;
+        let peer = self.peer_mut(rank);
         let limit = peer.header_quota.handle_recall(first);
         let waits = !peer.sends.is_empty();
-        self.common
-            .peers
-            .control(rank, &QuotaHeader::new(WireKind::Limit, limit));
+        self.control(rank, &QuotaHeader::new(WireKind::Limit, limit));
         if waits {
-            self.common.peers.mark_to_flush(rank);
+            self.mark_to_flush(rank);
         }
     }
 }
