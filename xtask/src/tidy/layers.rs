@@ -113,7 +113,7 @@ fn module_of(file: &str) -> Vec<&str> {
     ["crate"].into_iter().chain(named).collect()
 }
 
-const RULES: [LayerRule; 20] = [
+const RULES: [LayerRule; 25] = [
     LayerRule {
         folder: "fabric/src/",
         forbidden: &[
@@ -246,6 +246,71 @@ const RULES: [LayerRule; 20] = [
             "libc",
         ],
         because: "a protocol is a pure state machine: time, input and chance come as arguments",
+    },
+    LayerRule {
+        folder: "rt/src/engine/commons/",
+        forbidden: &[
+            "crate::engine::EngineCore",
+            "crate::engine::point_to_point",
+            "crate::engine::PointToPoint",
+            "crate::engine::collective",
+            "crate::engine::CollectivePart",
+            "crate::engine::window",
+            "crate::engine::WindowPart",
+            "crate::engine::recovery",
+            "crate::engine::RecoveryPart",
+        ],
+        because: "all parts of the engine stand on the commons, which know none of them",
+    },
+    LayerRule {
+        folder: "rt/src/engine/point_to_point/",
+        forbidden: &[
+            "crate::engine::EngineCore",
+            "crate::engine::collective",
+            "crate::engine::CollectivePart",
+            "crate::engine::window",
+            "crate::engine::WindowPart",
+            "crate::engine::recovery",
+            "crate::engine::RecoveryPart",
+        ],
+        because: "point-to-point can be read and tested without the other parts",
+    },
+    LayerRule {
+        folder: "rt/src/engine/collective/",
+        forbidden: &[
+            "crate::engine::EngineCore",
+            "crate::engine::window",
+            "crate::engine::WindowPart",
+            "crate::engine::recovery",
+            "crate::engine::RecoveryPart",
+        ],
+        because: "collectives stand on point-to-point; what joins parts is the engine's",
+    },
+    LayerRule {
+        folder: "rt/src/engine/window/",
+        forbidden: &[
+            "crate::engine::EngineCore",
+            "crate::engine::point_to_point",
+            "crate::engine::PointToPoint",
+            "crate::engine::collective",
+            "crate::engine::CollectivePart",
+            "crate::engine::recovery",
+            "crate::engine::RecoveryPart",
+        ],
+        because: "windows stand on the commons; what joins parts is the engine's",
+    },
+    LayerRule {
+        folder: "rt/src/engine/recovery/",
+        forbidden: &[
+            "crate::engine::EngineCore",
+            "crate::engine::point_to_point",
+            "crate::engine::PointToPoint",
+            "crate::engine::collective",
+            "crate::engine::CollectivePart",
+            "crate::engine::window",
+            "crate::engine::WindowPart",
+        ],
+        because: "recovery stands on the commons; what joins parts is the engine's",
     },
     LayerRule {
         folder: "rt/src/reactor/",

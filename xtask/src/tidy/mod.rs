@@ -8,6 +8,7 @@ mod chapters;
 mod crates;
 mod layers;
 mod lexer;
+mod methods;
 mod modules;
 mod names;
 mod paths;
@@ -16,7 +17,7 @@ mod tree;
 mod unsafety;
 mod words;
 
-use self::tree::SourceTree;
+use self::{methods::MethodCounts, tree::SourceTree};
 
 /// Findings, one line each: `file:line: what is wrong, and what to do`.
 type TidyFindings = Vec<String>;
@@ -31,6 +32,9 @@ fn check(root: &Path) -> Result<(), String> {
     findings.extend(unsafety::check(&tree));
     findings.extend(modules::check(&tree));
     findings.extend(names::check(&tree));
+    let methods = MethodCounts::of(&tree);
+    println!("{}", methods.largest());
+    findings.extend(methods.check());
     findings.extend(words::check(&tree));
     findings.extend(subjects::check(&tree));
     findings.extend(chapters::check(&tree));

@@ -12,10 +12,7 @@ pub(super) fn check(tree: &SourceTree) -> TidyFindings {
 }
 
 fn compare(tree: &SourceTree, one_word: &[&str]) -> TidyFindings {
-    let packages: Vec<&str> = tree
-        .with_suffix("Cargo.toml")
-        .filter_map(|(file, _)| file.strip_suffix("Cargo.toml"))
-        .collect();
+    let packages = packages(tree);
     let mut files_of: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
     for (file, text) in tree.with_suffix(".rs").filter(|(file, _)| is_code(file)) {
         let package = package_of(file, &packages);
@@ -52,8 +49,15 @@ fn compare(tree: &SourceTree, one_word: &[&str]) -> TidyFindings {
     twice.chain(vague).chain(stale).collect()
 }
 
+/// Returns the folder of each package.
+pub(super) fn packages(tree: &SourceTree) -> Vec<&str> {
+    let manifests = tree.with_suffix("Cargo.toml");
+    let folders = manifests.filter_map(|(file, _)| file.strip_suffix("Cargo.toml"));
+    folders.collect()
+}
+
 /// Returns true for Rust source that is neither a test nor a benchmark.
-fn is_code(file: &str) -> bool {
+pub(super) fn is_code(file: &str) -> bool {
     let is_test = |part: &str| {
         [
             "tests",
@@ -70,7 +74,7 @@ fn is_code(file: &str) -> bool {
 }
 
 /// Returns the longest folder of `packages` that the file is in.
-fn package_of<'a>(file: &str, packages: &[&'a str]) -> &'a str {
+pub(super) fn package_of<'a>(file: &str, packages: &[&'a str]) -> &'a str {
     let around = packages.iter().filter(|folder| file.starts_with(**folder));
     around
         .max_by_key(|folder| folder.len())
