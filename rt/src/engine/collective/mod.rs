@@ -5,8 +5,8 @@
 //! steps that have waited for the message. So each thread that makes turns, of the application or of the agent, carries programs
 //! on, and there is only one waker, for the end.
 //!
-//! Reductions run code of the application, and long copies take time. So both are [`ProgramJob`]s: the thread that made the turn
-//! runs them after it has released the lock, and then [reports](Engine::complete_job) them.
+//! Reductions run code of the application, and long copies take time. So both are [`ProgramJob`](super::ProgramJob)s: the thread
+//! that made the turn runs them after it has released the lock, and then [reports](Engine::complete_job) them.
 //!
 //! A program keeps its buffers until all its messages and jobs are complete, even if it fails.
 
