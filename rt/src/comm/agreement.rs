@@ -43,7 +43,7 @@ fn count(one: ContextBallot, other: ContextBallot) -> ContextBallot {
 }
 
 /// A position in the order of collectives where this rank agrees with others. It is active from the call on, not only
-/// while it is awaited: see [`agrees_before`](crate::engine::EngineCore::agrees_before).
+/// while it is awaited: see [`agrees_before`](crate::engine::CollectivePart::agrees_before).
 #[must_use = "it ends when it is dropped"]
 pub(crate) struct AgreementPlace {
     pub(super) comm: Comm,
