@@ -45,7 +45,7 @@ impl<T: Wire> Channel<T> {
         if self.info.peer.is_none() {
             return SendOp::sent(buf);
         }
-        self.comm.start_send(OpInfo { at, ..self.info }, buf)
+        self.comm.start_send(&self.info, at, buf)
     }
 
     /// Receives like [`Comm::recv_into`].
@@ -56,6 +56,6 @@ impl<T: Wire> Channel<T> {
         if self.info.peer.is_none() {
             return RecvOp::from_no_rank(buf, Tag::Is(self.info.tag.unwrap_or(0)));
         }
-        self.comm.start_recv(OpInfo { at, ..self.info }, buf)
+        self.comm.start_recv(&self.info, at, buf)
     }
 }

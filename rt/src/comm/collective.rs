@@ -9,7 +9,6 @@ use crate::{
     error::{Error, ErrorKind, OpError, Result, called_at},
     executor::proceed,
     group::CommRank,
-    ops::OpInfo,
 };
 
 impl AgreementPlace {
@@ -184,13 +183,7 @@ impl Comm {
         buf: B,
     ) -> SendOp<B> {
         match self.send_info::<B::Elem>(self.id() + 1, to, call.tag, false) {
-            Ok(info) => self.start_send(
-                OpInfo {
-                    at: call.at,
-                    ..info
-                },
-                buf,
-            ),
+            Ok(info) => self.start_send(&info, call.at, buf),
             Err(error) => SendOp::failed(OpError { error, buf }),
         }
     }
@@ -238,13 +231,7 @@ impl Comm {
     ) -> RecvOp<B> {
         let (from, tag) = (Source::Rank(from), Tag::Is(call.tag));
         match self.recv_info::<B::Elem>(self.id() + 1, from, tag) {
-            Ok(info) => self.start_recv(
-                OpInfo {
-                    at: call.at,
-                    ..info
-                },
-                buf,
-            ),
+            Ok(info) => self.start_recv(&info, call.at, buf),
             Err(error) => RecvOp::failed(OpError { error, buf }),
         }
     }

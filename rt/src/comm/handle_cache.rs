@@ -36,7 +36,8 @@ type CachedCalls = Vec<Box<RunCall>>;
 
 /// Handles of one communicator. All of them are equal, so a pointer and their number are enough.
 struct SpareHandles {
-    /// While `count` is not zero: the communicator, as [`Arc::as_ptr`] gives it.
+    /// The communicator, as [`Arc::as_ptr`] gives it: of the handles, or of those that were here last and
+    /// may have ended since. Null while this thread is not in `block_on`.
     inner: Cell<*const CommInner>,
     /// Number of handles that were forgotten here, each of which is still counted by the `Arc`.
     count: Cell<usize>,
@@ -52,10 +53,10 @@ thread_local! {
 }
 
 impl SpareHandles {
-    /// Returns true if there are handles, and they belong to this communicator.
+    /// Returns true if the handles belong to this communicator, or there are none and the last ones did.
     #[inline]
     fn are_of(&self, comm: &Comm) -> bool {
-        self.count.get() > 0 && ptr::eq(self.inner.get(), Arc::as_ptr(&comm.inner))
+        ptr::eq(self.inner.get(), Arc::as_ptr(&comm.inner))
     }
 
     /// Returns true if `comm` and the cached handles are the only handles.
@@ -93,19 +94,14 @@ pub(super) fn clone_handle(comm: &Comm) -> Comm {
 /// Caches a handle that a future no longer needs.
 #[inline]
 pub(super) fn cache_handle(comm: Comm) {
-    SPARE.with(|spare| {
-        let count = spare.count.get();
-        let is_of = if count == 0 {
-            executor::drives(comm.shared())
-        } else {
-            count < SPARE_MAX && spare.are_of(&comm)
-        };
-        if is_of && !spare.are_last(&comm) {
-            spare.push(comm);
-        } else {
-            keep_other(comm);
-        }
+    let fits = SPARE.with(|spare| {
+        spare.are_of(&comm) && spare.count.get() < SPARE_MAX && !spare.are_last(&comm)
     });
+    if fits {
+        SPARE.with(|spare| spare.push(comm));
+    } else {
+        keep_other(comm);
+    }
 }
 
 /// Returns the allocation for a call of this program: one that an earlier call has left, or a new one.
@@ -167,7 +163,8 @@ fn keep_other(comm: Comm) {
 
 /// Called when a handle is about to be dropped: clears the cache if its handles would be the last ones.
 pub(super) fn release(comm: &Comm) {
-    if SPARE.with(|spare| spare.are_of(comm) && spare.are_last(comm)) {
+    let are_last = |spare: &SpareHandles| spare.are_of(comm) && spare.are_last(comm);
+    if SPARE.with(are_last) {
         clear();
     }
 }
@@ -179,6 +176,7 @@ pub(super) fn clear() {
     while let Some(spare) = SPARE.with(SpareHandles::pop) {
         drop(spare);
     }
+    SPARE.with(|spare| spare.inner.set(ptr::null()));
 }
 
 /// Clears all caches, like [`clear`], when this thread leaves `block_on`.

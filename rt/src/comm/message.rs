@@ -234,9 +234,7 @@ impl Comm {
             return Ok(true);
         };
         let info = self.send_info::<T>(self.id(), to, tag, false)?;
-        let sent = self
-            .shared()
-            .with(|engine| engine.try_send(&info, bytemuck::cast_slice(data)));
+        let sent = self.shared().try_send(&info, bytemuck::cast_slice(data));
         sent.map_err(|kind| error_of("send", self, &info, kind))
     }
 
@@ -357,7 +355,7 @@ impl Comm {
         Channel::new(self, peer.into(), tag)
     }
 
-    #[inline]
+    #[inline(always)]
     #[track_caller]
     pub(super) fn send_on<B: SendBuf>(
         &self,
@@ -371,27 +369,42 @@ impl Comm {
             return SendOp::sent(buf);
         };
         match self.send_info::<B::Elem>(ctx, to, tag, synchronous) {
-            Ok(info) => self.start_send(info, buf),
+            Ok(info) => self.start_send(&info, info.at, buf),
             Err(error) => SendOp::failed(OpError { error, buf }),
         }
     }
 
-    #[inline]
-    pub(super) fn start_send<B: SendBuf>(&self, info: OpInfo, buf: B) -> SendOp<B> {
+    #[inline(always)]
+    pub(super) fn start_send<B: SendBuf>(
+        &self,
+        info: &OpInfo,
+        at: &'static Location<'static>,
+        buf: B,
+    ) -> SendOp<B> {
         if let Some(fault) = buf.fault() {
-            let error = error_of("send", self, &info, ErrorKind::unusable_buffer(fault));
-            return SendOp::failed(OpError { error, buf });
+            return SendOp::failed(self.unusable("send", OpInfo { at, ..*info }, fault, buf));
         }
         // The buffer is moved only if the message does not leave at once.
         let bytes = bytemuck::cast_slice(buf.elems());
-        let sent = self.shared().with(|engine| engine.try_send(&info, bytes));
-        if !matches!(sent, Ok(true)) {
-            return self.start_unsent(info, buf);
+        if !matches!(self.shared().try_send(info, bytes), Ok(true)) {
+            return self.start_unsent(OpInfo { at, ..*info }, buf);
         }
         if bytes.len() >= LONG {
             self.shared().turn_between_copies();
         }
         SendOp::sent(buf)
+    }
+
+    #[cold]
+    fn unusable<B>(
+        &self,
+        op: &'static str,
+        info: OpInfo,
+        fault: &'static str,
+        buf: B,
+    ) -> OpError<B> {
+        let error = error_of(op, self, &info, ErrorKind::unusable_buffer(fault));
+        OpError { error, buf }
     }
 
     /// Starts a send that could not leave at once, or fails it.
@@ -401,7 +414,7 @@ impl Comm {
         SendOp::new(self, info, started)
     }
 
-    #[inline]
+    #[inline(always)]
     #[track_caller]
     pub(super) fn recv_on<B: RecvBuf>(
         &self,
@@ -411,22 +424,26 @@ impl Comm {
         buf: B,
     ) -> RecvOp<B> {
         match self.recv_info::<B::Elem>(ctx, from, tag) {
-            Ok(info) => self.start_recv(info, buf),
+            Ok(info) => self.start_recv(&info, info.at, buf),
             Err(error) => RecvOp::failed(OpError { error, buf }),
         }
     }
 
-    #[inline]
-    pub(super) fn start_recv<B: RecvBuf>(&self, info: OpInfo, buf: B) -> RecvOp<B> {
+    #[inline(always)]
+    pub(super) fn start_recv<B: RecvBuf>(
+        &self,
+        info: &OpInfo,
+        at: &'static Location<'static>,
+        buf: B,
+    ) -> RecvOp<B> {
         if let Some(fault) = buf.fault() {
-            let error = error_of("recv", self, &info, ErrorKind::unusable_buffer(fault));
-            return RecvOp::failed(OpError { error, buf });
+            return RecvOp::failed(self.unusable("recv", OpInfo { at, ..*info }, fault, buf));
         }
-        let ticket = self.shared().with(|engine| engine.recv(&info, buf));
+        let ticket = self.shared().start_recv(info, at, buf);
         RecvOp::new(self, ticket)
     }
 
-    #[inline]
+    #[inline(always)]
     #[track_caller]
     pub(super) fn send_info<T: Wire>(
         &self,
@@ -450,7 +467,7 @@ impl Comm {
         })
     }
 
-    #[inline]
+    #[inline(always)]
     #[track_caller]
     pub(super) fn recv_info<T: Wire>(&self, ctx: u32, from: Source, tag: Tag) -> Result<OpInfo> {
         let at = Location::caller();

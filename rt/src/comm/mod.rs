@@ -4,6 +4,8 @@
 
 mod agreement;
 mod alone;
+#[cfg(all(test, not(loom)))]
+mod calm_tests;
 mod cart;
 mod channel;
 mod collective;

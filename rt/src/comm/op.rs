@@ -117,8 +117,22 @@ impl<B> SendOp<B> {
 impl<B: Send + 'static> Future for SendOp<B> {
     type Output = Result<B, OpError<B>>;
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         ready!(poll_proceed(cx));
+        if matches!(self.state, MessageOpState::Done(_))
+            && let MessageOpState::Done(buf) = mem::replace(&mut self.state, MessageOpState::Taken)
+        {
+            return Poll::Ready(Ok(buf));
+        }
+        self.poll_unsent(cx)
+    }
+}
+
+impl<B: Send + 'static> SendOp<B> {
+    /// Polls a send that was in flight when it was made, or that failed.
+    #[inline(never)]
+    fn poll_unsent(&mut self, cx: &Context<'_>) -> Poll<Result<B, OpError<B>>> {
         if let MessageOpState::InFlight(flight) = &self.state {
             let ticket = &flight.ticket;
             let shared = flight.comm.shared();
@@ -138,17 +152,18 @@ impl<B: Send + 'static> Future for SendOp<B> {
                 Err(failure) => Err(failed("send", &flight.comm, *failure, buf)),
             });
         }
-        Poll::Ready(take(&mut self.state))
+        match mem::replace(&mut self.state, MessageOpState::Taken) {
+            MessageOpState::Failed(error) => Poll::Ready(Err(*error)),
+            _ => panic!("a send was polled after it had completed"),
+        }
     }
 }
 
 impl<B> Drop for SendOp<B> {
+    #[inline(always)]
     fn drop(&mut self) {
         if let MessageOpState::InFlight(flight) = &self.state {
-            flight
-                .comm
-                .shared()
-                .with(|engine| engine.core.p2p.common.detach(flight.ticket.op));
+            flight.detach();
         }
     }
 }
@@ -201,10 +216,27 @@ impl<B: RecvBuf> RecvOp<B> {
         }
     }
 
+    /// Takes a message that has arrived, if the receive needs nothing else.
+    #[inline(always)]
+    fn take_arrived(&mut self) -> Option<(B, Status)> {
+        let MessageOpState::InFlight(flight) = &self.state else {
+            return None;
+        };
+        let (landed, buf) = flight
+            .comm
+            .shared()
+            .try_take(|core| core.p2p.common.ops.take_landed(&flight.ticket))?;
+        let MessageOpState::InFlight(flight) = mem::replace(&mut self.state, MessageOpState::Taken)
+        else {
+            unreachable!("just seen")
+        };
+        let status = status_of::<B::Elem>(&flight.comm, &landed);
+        handle_cache::cache_handle(flight.comm);
+        Some((buf, status))
+    }
+
     /// Polls for the received message and its communicator.
-    #[inline]
     fn poll_landed(&mut self, cx: &Context<'_>) -> Poll<RecvOutcome<B>> {
-        ready!(poll_proceed(cx));
         let MessageOpState::InFlight(flight) = &self.state else {
             return Poll::Ready(Err(self.take_failure()));
         };
@@ -223,15 +255,20 @@ impl<B: RecvBuf> RecvOp<B> {
         })
     }
 
-    /// Polls a receive that was never in flight: its arguments were wrong, or it names no rank.
-    #[cold]
-    fn poll_ended(&mut self, cx: &Context<'_>) -> Poll<Result<(B, Status), OpError<B>>> {
-        ready!(poll_proceed(cx));
-        Poll::Ready(match mem::replace(&mut self.state, MessageOpState::Taken) {
-            MessageOpState::Done(done) => Ok(*done),
-            MessageOpState::Failed(error) => Err(*error),
-            _ => panic!("a receive was polled after it had completed"),
-        })
+    /// Polls a receive that waits, or was never in flight: its arguments were wrong, or it names no rank.
+    #[inline(never)]
+    fn poll_unreceived(&mut self, cx: &Context<'_>) -> Poll<Result<(B, Status), OpError<B>>> {
+        if matches!(self.state, MessageOpState::Done(_))
+            && let MessageOpState::Done(done) = mem::replace(&mut self.state, MessageOpState::Taken)
+        {
+            return Poll::Ready(Ok(*done));
+        }
+        let landed = ready!(self.poll_landed(cx));
+        Poll::Ready(landed.map(|(buf, landed, comm)| {
+            let status = status_of::<B::Elem>(&comm, &landed);
+            handle_cache::cache_handle(comm);
+            (buf, status)
+        }))
     }
 
     fn take_failure(&mut self) -> OpError<B> {
@@ -243,7 +280,11 @@ impl<B: RecvBuf> RecvOp<B> {
 
     /// Waits for the message and returns its description without the bytes, for a probe.
     pub(super) async fn landed(mut self) -> Result<MessageStatus, OpError<B>> {
-        let (_, landed, _) = poll_fn(|cx| self.poll_landed(cx)).await?;
+        let landed = poll_fn(|cx| {
+            ready!(poll_proceed(cx));
+            self.poll_landed(cx)
+        });
+        let (_, landed, _) = landed.await?;
         Ok(landed)
     }
 
@@ -272,26 +313,21 @@ impl<B: RecvBuf> RecvOp<B> {
 impl<B: RecvBuf> Future for RecvOp<B> {
     type Output = Result<(B, Status), OpError<B>>;
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if !matches!(self.state, MessageOpState::InFlight(_)) {
-            return self.poll_ended(cx);
+        ready!(poll_proceed(cx));
+        match self.take_arrived() {
+            Some(received) => Poll::Ready(Ok(received)),
+            None => self.poll_unreceived(cx),
         }
-        let landed = ready!(self.poll_landed(cx));
-        Poll::Ready(landed.map(|(buf, landed, comm)| {
-            let status = status_of::<B::Elem>(&comm, &landed);
-            handle_cache::cache_handle(comm);
-            (buf, status)
-        }))
     }
 }
 
 impl<B> Drop for RecvOp<B> {
+    #[inline(always)]
     fn drop(&mut self) {
         if let MessageOpState::InFlight(flight) = &self.state {
-            flight.comm.shared().with(|engine| {
-                engine.core.p2p.drop_recv(flight.ticket.op);
-                engine.flush();
-            });
+            flight.take_back();
         }
     }
 }
@@ -307,6 +343,20 @@ impl<B> MessageFlight<B> {
         Self { ticket, comm }
     }
 
+    #[cold]
+    fn detach(&self) {
+        let shared = self.comm.shared();
+        shared.with(|engine| engine.core.p2p.common.detach(self.ticket.op));
+    }
+
+    #[cold]
+    fn take_back(&self) {
+        self.comm.shared().with(|engine| {
+            engine.core.p2p.drop_recv(self.ticket.op);
+            engine.flush();
+        });
+    }
+
     fn is_done(&self) -> bool {
         let shared = self.comm.shared();
         shared.test_condition(|engine| engine.core.p2p.common.is_done(self.ticket.op))
@@ -317,16 +367,6 @@ impl<B> MessageFlight<B> {
         let deadline = shared.clock.now() + limit;
         shared.with(|engine| engine.core.p2p.common.set_timer(deadline, self.ticket.op));
         shared.wake_seat_sleeper();
-    }
-}
-
-fn take<B>(state: &mut MessageOpState<B, B>) -> Result<B, OpError<B>> {
-    match mem::replace(state, MessageOpState::Taken) {
-        MessageOpState::Done(done) => Ok(done),
-        MessageOpState::Failed(error) => Err(*error),
-        MessageOpState::InFlight(_) | MessageOpState::Taken => {
-            panic!("a send was polled after it had completed")
-        }
     }
 }
 

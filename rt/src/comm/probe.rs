@@ -25,7 +25,7 @@ pub(super) async fn probe(comm: &Comm, info: Result<OpInfo>) -> Result<Matched> 
         probe: true,
         ..info.map_err(|error| error.renamed("probe"))?
     };
-    let landed = comm.start_recv(info, [0_u8; 0]).landed().await;
+    let landed = comm.start_recv(&info, info.at, [0_u8; 0]).landed().await;
     let landed = landed.map_err(|error| Error::from(error).renamed("probe"))?;
     Ok(Matched {
         comm: comm.clone(),

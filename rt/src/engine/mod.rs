@@ -8,6 +8,7 @@
 //! of detached operations are collected. The caller wakes and drops them when it holds no lock, because both run code of the
 //! application.
 
+mod calm;
 mod close;
 mod collective;
 mod commons;
@@ -37,6 +38,8 @@ use ripstop_fabric::{
 };
 use std::sync::Arc;
 
+#[cfg(test)]
+pub(crate) use self::calm::calm_switch;
 use self::{close::RetiredDriver, point_to_point::MessageTransmitter};
 pub(crate) use self::{
     collective::{
@@ -59,12 +62,11 @@ pub use self::{
     window::Combine,
 };
 use crate::{
-    buffer::RecvBuf,
     clock::ClockTime,
     error::ErrorKind,
     evidence::KnownFailures,
     group::WorldRank,
-    ops::{MessageStatus, OpInfo, OpTicket},
+    ops::MessageStatus,
     proto::{collective_id::CollectiveId, path::PathTables, wire::OpId},
     reactor::SleepWatch,
 };
@@ -245,14 +247,6 @@ impl Engine {
             .into_iter()
             .flatten()
             .min()
-    }
-
-    /// Creates a receive and posts it.
-    #[inline]
-    pub(crate) fn recv<B: RecvBuf>(&mut self, info: &OpInfo, buf: B) -> OpTicket<B> {
-        let ticket = self.core.p2p.common.ops.hold_recv(*info, buf);
-        self.post(ticket.op);
-        ticket
     }
 
     /// Posts a receive that already owns its buffer.

@@ -95,7 +95,7 @@ fn name(life: &OpState) -> Option<&'static str> {
         | OpState::PuttingRear { .. }
         | OpState::Fragmenting { .. } => Some("send (bytes on their way)"),
         OpState::Remote { .. } => Some("put or get"),
-        OpState::Posted(_) => Some("recv"),
+        OpState::Posted(_) | OpState::Expected => Some("recv"),
         OpState::Landing(_) | OpState::Recalled(_) | OpState::Following { .. } => {
             Some("recv (bytes on their way)")
         }

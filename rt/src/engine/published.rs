@@ -220,8 +220,8 @@ fn kind_of(state: &OpState, is_probe: bool, ctx: u32) -> Option<WaitKind> {
         OpState::Queued => WaitKind::SendQueued,
         OpState::Offered | OpState::Withdrawing => WaitKind::SendOffered,
         OpState::Remote { .. } => WaitKind::Remote,
-        OpState::Posted(_) if is_probe => WaitKind::Probe,
-        OpState::Posted(_) => WaitKind::Recv,
+        OpState::Posted(_) | OpState::Expected if is_probe => WaitKind::Probe,
+        OpState::Posted(_) | OpState::Expected => WaitKind::Recv,
         OpState::Landing(_) | OpState::Recalled(_) | OpState::Following { .. } => {
             WaitKind::RecvMoving
         }

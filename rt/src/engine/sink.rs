@@ -30,7 +30,7 @@ impl Sink for EngineCore {
             self.p2p.common.refused += 1;
             return;
         };
-        self.p2p.own.note_arrival(rank);
+        self.p2p.own.note_arrival(rank == self.p2p.common.me);
         if self.p2p.common.watches && !self.handle_liveness(rank, kind, header) {
             return;
         }

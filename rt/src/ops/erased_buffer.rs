@@ -85,6 +85,7 @@ impl ErasedBuffer {
     }
 
     /// Stores the buffer, and returns the address of the room to receive into *after* the move.
+    #[inline(always)]
     pub(super) fn hold_recv<B: RecvBuf>(&mut self, buf: B) -> BufferArea {
         let mut value = self.hold(
             buf,
@@ -184,12 +185,11 @@ impl ErasedBuffer {
             .then(|| mem::replace(self, Self::empty()))
     }
 
+    #[inline(always)]
     fn hold<B: Send + 'static>(&mut self, buf: B, table: &'static BufferVtable) -> NonNull<B> {
         assert!(self.table.is_none(), "an operation owns one buffer");
         (self.table, self.bare) = (Some(table), false);
-        let room = *self
-            .room
-            .get_or_insert_with(|| NonNull::from(Box::leak(Box::new(InlineStorage::uninit()))));
+        let room = *self.room.get_or_insert_with(make_room);
         if fits::<B>() {
             // SAFETY: `fits` says that size and alignment suffice.
             unsafe { room.cast::<B>().write(buf) };
@@ -206,6 +206,7 @@ impl ErasedBuffer {
     ///
     /// # Safety
     /// `B` is the type that was stored, and no code accesses the area any more.
+    #[inline(always)]
     pub(super) unsafe fn take<B: Send + 'static>(&mut self) -> B {
         assert!(self.table.take().is_some(), "a buffer is taken once");
         let room = self.room.expect("room for what `table` describes");
@@ -301,6 +302,11 @@ fn has_values<B: RecvBuf>(buf: &mut B) -> bool {
     // SAFETY: no data is written to the buffer here.
     let spare = unsafe { buf.spare() };
     spare.len() <= len && NonNull::from(spare).cast() == elems
+}
+
+#[cold]
+fn make_room() -> NonNull<InlineStorage> {
+    NonNull::from(Box::leak(Box::new(InlineStorage::uninit())))
 }
 
 const fn fits<B>() -> bool {

@@ -14,7 +14,7 @@ mod memory;
 mod op_state;
 mod slot;
 
-use std::{cmp::Reverse, marker::PhantomData, task::Waker};
+use std::{cmp::Reverse, marker::PhantomData, panic::Location, task::Waker};
 
 pub use self::memory::ErasedReducer;
 pub(crate) use self::{
@@ -33,6 +33,9 @@ use crate::{
 
 /// Number of slots allocated together.
 const BLOCK: usize = 64;
+
+/// Place of the first slot in its block. It is kept for one receive at a time that only its slot knows of.
+const FIRST: usize = 0;
 
 /// All operations of one runtime.
 pub(crate) struct OpTable {
@@ -72,7 +75,9 @@ impl OpTable {
     /// Returns the number of slots, and how many of them are in use.
     pub(crate) fn room(&self) -> (usize, usize) {
         let room = self.blocks.len() * BLOCK;
-        (room, room - self.free.len())
+        let first = self.blocks.first().map(|block| &block[FIRST]);
+        let is_kept = usize::from(first.is_some_and(|slot| !slot.is_live()));
+        (room, room - self.free.len() - is_kept)
     }
 
     /// Releases the blocks behind the last operation. O(slots).
@@ -105,8 +110,47 @@ impl OpTable {
     }
 
     /// Creates a receive that owns `buf` and fills it from its start.
+    #[inline(always)]
     pub(crate) fn hold_recv<B: RecvBuf>(&mut self, info: OpInfo, buf: B) -> OpTicket<B> {
         OpTicket::new(self.make(info, OpState::Queued, |held| held.hold_recv(buf)))
+    }
+
+    /// Returns true if the slot of the expected receive is free.
+    #[inline(always)]
+    pub(crate) fn may_expect(&self) -> bool {
+        let first = self.blocks.first();
+        first.is_some_and(|block| !block[FIRST].is_live())
+    }
+
+    /// Creates the expected receive, as [`hold_recv`](Self::hold_recv) does another one. Its slot must be free.
+    #[inline(always)]
+    pub(crate) fn hold_expected<B: RecvBuf>(
+        &mut self,
+        info: &OpInfo,
+        at: &'static Location<'static>,
+        buf: B,
+    ) -> OpTicket<B> {
+        let slot = self.expected();
+        let info = OpInfo { at, ..*info };
+        let generation = slot.begin(info, OpState::Expected, |held| held.hold_recv(buf));
+        OpTicket::new(OpId {
+            slot: 0,
+            generation,
+        })
+    }
+
+    /// Returns the slot of the expected receive.
+    #[inline(always)]
+    pub(crate) fn expected(&mut self) -> &mut OpSlot {
+        &mut self.blocks[0][FIRST]
+    }
+
+    /// Returns the operation in the slot of the expected receive.
+    pub(crate) fn expected_id(&mut self) -> OpId {
+        OpId {
+            slot: 0,
+            generation: self.expected().generation(),
+        }
     }
 
     /// Creates a receive whose message decides the size of the vector.
@@ -156,7 +200,7 @@ impl OpTable {
     }
 
     /// Takes the outcome and the buffer of an operation, if it is complete.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn take<B: Send + 'static>(
         &mut self,
         ticket: &OpTicket<B>,
@@ -180,8 +224,30 @@ impl OpTable {
         if let Some(timer) = slot.timer.take() {
             timers.cancel(timer);
         }
-        self.free.push(ticket.op.slot);
+        self.free_again(ticket.op.slot);
         Some((outcome, buf))
+    }
+
+    /// Takes a receive that has its message and no time limit, with the message in its buffer.
+    #[inline(always)]
+    pub(crate) fn take_landed<B: RecvBuf>(
+        &mut self,
+        ticket: &OpTicket<B>,
+    ) -> Option<(MessageStatus, B)> {
+        let slot = self.live(ticket.op);
+        let OpState::Done(landed) = slot.state else {
+            return None;
+        };
+        if landed.stored.is_some() | slot.timer.is_some() {
+            return None;
+        }
+        // SAFETY: the type of a ticket is the type of the buffer with which its operation was made.
+        let mut buf = unsafe { slot.take::<B>() };
+        slot.vacate();
+        self.free_again(ticket.op.slot);
+        // SAFETY: the message was copied to the first `bytes` bytes of the room that the buffer had shown.
+        unsafe { buf.set_filled(landed.bytes.checked_div(size_of::<B::Elem>()).unwrap_or(0)) };
+        Some((landed, buf))
     }
 
     /// Takes a receive like [`take`](Self::take), and sets how much of its buffer was filled.
@@ -191,6 +257,9 @@ impl OpTable {
         ticket: &OpTicket<B>,
         timers: &mut Timers,
     ) -> Option<(OpOutcome, B)> {
+        if let Some((landed, buf)) = self.take_landed(ticket) {
+            return Some((Ok(landed), buf));
+        }
         let (outcome, mut buf) = self.take(ticket, timers)?;
         if let Ok(landed) = &outcome
             && landed.stored.is_none()
@@ -228,6 +297,7 @@ impl OpTable {
         }
     }
 
+    #[inline(always)]
     fn make(
         &mut self,
         info: OpInfo,
@@ -240,6 +310,14 @@ impl OpTable {
         OpId {
             slot: index,
             generation,
+        }
+    }
+
+    /// Makes a slot available to other operations, except for the first one, which is always kept for an expected receive.
+    #[inline(always)]
+    fn free_again(&mut self, index: u32) {
+        if index != 0 {
+            self.free.push(index);
         }
     }
 
@@ -258,7 +336,8 @@ impl OpTable {
         let generation = self.first_generation;
         self.blocks
             .push(Box::new([(); BLOCK].map(|()| OpSlot::free(generation))));
-        self.free.extend((first..).take(BLOCK));
+        self.free
+            .extend((first..).take(BLOCK).filter(|&index| index != 0));
         self.free.pop().expect("just filled")
     }
 
@@ -302,7 +381,7 @@ impl OpTable {
         let slot = self.live(id);
         slot.vacate();
         let held = slot.take_erased();
-        self.free.push(id.slot);
+        self.free_again(id.slot);
         held
     }
 }

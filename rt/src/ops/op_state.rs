@@ -6,7 +6,7 @@ use crate::{
     error::ErrorKind,
     group::WorldRank,
     proto::{
-        matching::{ArrivalNumber, ReceiveHandle, RecvPattern},
+        matching::{ArrivalNumber, MessageEnvelope, ReceiveHandle, RecvPattern},
         wire::{EagerHeader, HeaderBase, OpId, WireKind},
     },
 };
@@ -62,6 +62,9 @@ pub(crate) enum OpState {
     Fragmenting { receiver: OpId, sent: usize },
     /// A send that has withdrawn its offer (ended by the peer's answer).
     Withdrawing,
+    /// A receive that waits for its message, and that the matching does not know (ended by a message of this rank to itself, or
+    /// by any other use of the engine, which posts it).
+    Expected,
     /// A receive that waits for its message (ended by matching).
     Posted(ReceiveHandle),
     /// A receive that has ended except for its buffer, to which the driver may still write (ended by the driver). Holds
@@ -168,6 +171,14 @@ impl OpInfo {
             tag: self.tag.unwrap_or(0),
             sig: self.sig,
         }
+    }
+
+    /// Returns true if a message with this envelope matches a receive.
+    #[inline(always)]
+    pub(crate) fn wants(&self, envelope: &MessageEnvelope) -> bool {
+        self.ctx == envelope.ctx
+            && self.peer.is_none_or(|source| source == envelope.source)
+            && self.tag.is_none_or(|tag| tag == envelope.tag)
     }
 
     /// Returns what a receive asks for.

@@ -64,7 +64,7 @@ impl OpSlot {
     }
 
     /// Begins an operation in this slot. Returns the slot's generation.
-    #[inline]
+    #[inline(always)]
     pub(super) fn begin(
         &mut self,
         info: OpInfo,
@@ -164,6 +164,7 @@ impl OpSlot {
 
     /// Checks whether a message of this many bytes fits. Allocates the room if the message decides the size of the
     /// buffer.
+    #[inline(always)]
     fn room_for(&mut self, bytes: usize) -> RoomCheck {
         if !self.held.grows() {
             return if bytes <= self.area.len {
@@ -210,7 +211,7 @@ impl OpSlot {
 
     /// Returns true if a message of this type and length may be copied to the buffer at once and is all that the operation waits
     /// for. A buffer that grows has room for it then.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn takes(&mut self, sig: u64, bytes: usize) -> bool {
         !(self.info.probe | self.lent | self.in_program) && self.admit(sig, bytes as u64).is_ok()
     }
@@ -315,6 +316,7 @@ impl OpSlot {
     ///
     /// # Safety
     /// `B` is the type of the buffer.
+    #[inline(always)]
     pub(crate) unsafe fn take<B: Send + 'static>(&mut self) -> B {
         assert!(
             self.state.is_done() && !self.lent,

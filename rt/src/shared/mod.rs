@@ -9,6 +9,7 @@ mod parts;
 mod polls;
 mod seat;
 mod self_deadlock;
+mod short_messages;
 mod turn_makers;
 mod view;
 
@@ -192,7 +193,7 @@ impl RuntimeShared {
 
     /// Returns true if a future waits for an event that only turns can bring.
     pub(crate) fn has_waiters(&self) -> bool {
-        self.engine.lock().core.is_waited_for()
+        self.lock_engine().core.is_waited_for()
     }
 
     /// Fails all operations that wait for other ranks, because nothing drives this runtime.
@@ -210,10 +211,18 @@ impl RuntimeShared {
         self.contexts.get_or_init(Arc::default)
     }
 
+    /// Locks the engine, for anything but a short message in calm times.
+    #[inline]
+    fn lock_engine(&self) -> SpinGuard<'_, Engine> {
+        let mut engine = self.engine.lock();
+        engine.disturb();
+        engine
+    }
+
     /// Calls `work` on the engine. Then, without the lock, wakes the resulting wakers and drops what was released.
     #[inline]
     pub(crate) fn with<R>(&self, work: impl FnOnce(&mut Engine) -> R) -> R {
-        let mut engine = self.engine.lock();
+        let mut engine = self.lock_engine();
         let result = work(&mut engine);
         let needs_wakeup = engine.needs_wakeup(|| self.clock.now());
         self.finish(engine);
@@ -225,7 +234,7 @@ impl RuntimeShared {
 
     /// Makes one turn on behalf of the application. Returns `None` if another thread sleeps on the driver's events.
     pub(crate) fn turn(&self) -> Option<u32> {
-        let mut engine = self.engine.lock();
+        let mut engine = self.lock_engine();
         if engine.watch.is_guarded() {
             return None;
         }
@@ -269,7 +278,7 @@ impl RuntimeShared {
 
     /// Returns the number of turns that application threads have made.
     pub(crate) fn turns(&self) -> u64 {
-        self.engine.lock().watch.turns
+        self.lock_engine().watch.turns
     }
 
     pub(crate) fn has_tasks(&self) -> bool {
@@ -340,7 +349,7 @@ impl RuntimeShared {
                 break;
             }
             jobs.iter_mut().for_each(ProgramJob::run);
-            engine = self.engine.lock();
+            engine = self.lock_engine();
             jobs.iter_mut().for_each(|job| engine.complete_job(job));
             self.wake_seat_sleeper(); // a sleeping thread may have more to look at now
         }

@@ -21,7 +21,7 @@ impl RuntimeShared {
     /// If receives are posted, the thread that drives this runtime makes a turn. So arrivals are handled while they are
     /// in the caches, and the peer's chunks are free again before the peer needs new ones.
     pub(crate) fn turn_between_copies(&self) {
-        if executor::drives(self) && self.engine.lock().core.p2p.is_receiving() {
+        if executor::drives(self) && self.lock_engine().core.p2p.is_receiving() {
             self.turn();
         }
     }
@@ -45,7 +45,7 @@ impl RuntimeShared {
         waker: &Waker,
         take: impl Fn(&mut EngineCore) -> Option<R>,
     ) -> Poll<R> {
-        let mut engine = self.engine.lock();
+        let mut engine = self.lock_engine();
         // `None` before turns were made; afterwards, true if the agent must be notified.
         let mut turned = None;
         let polled = loop {
@@ -111,7 +111,7 @@ impl RuntimeShared {
         &self,
         mut look: impl FnMut(&mut Engine) -> SingleRoundPoll,
     ) -> SingleRoundPoll {
-        let mut engine = self.engine.lock();
+        let mut engine = self.lock_engine();
         let found = look(&mut engine);
         // If everything was there immediately, make a turn now and then, because other ranks wait for turns.
         if found == SingleRoundPoll::Pending
@@ -152,7 +152,7 @@ impl RuntimeShared {
             if crowded {
                 drop(engine);
                 std::thread::yield_now();
-                engine = self.engine.lock();
+                engine = self.lock_engine();
             } else {
                 hint::spin_loop();
             }
@@ -174,7 +174,7 @@ impl RuntimeShared {
         check: impl Fn(&mut Engine) -> Option<R>,
         watch: impl FnOnce(&mut Engine),
     ) -> Poll<R> {
-        let mut engine = self.engine.lock();
+        let mut engine = self.lock_engine();
         let mut disturbed = false;
         let mut turns = None;
         let polled = loop {

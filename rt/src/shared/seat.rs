@@ -47,7 +47,7 @@ impl RuntimeShared {
         let mut seen: u32 = 0;
         let leaving = AgentLeaveGuard(self); // also if a waker or a dropped value panics
         while !self.agent.is_stopped() {
-            let mut engine = self.engine.lock();
+            let mut engine = self.lock_engine();
             if !engine.watch.let_agent_sit(turns) {
                 break;
             }
@@ -70,7 +70,7 @@ impl RuntimeShared {
         };
         // This thread has the seat. A guard that is still set belongs to a tokio task, perhaps one that was aborted and
         // not yet dropped.
-        self.engine.lock().watch.wake_up();
+        self.lock_engine().watch.wake_up();
         self.asleep.store(true, Ordering::SeqCst);
         if may()
             && let Some(timeout) = self.arm(sleeper)
@@ -80,7 +80,7 @@ impl RuntimeShared {
                 std::thread::yield_now();
             }
             self.mark_awake();
-            self.engine.lock().watch.wake_up();
+            self.lock_engine().watch.wake_up();
         }
         self.asleep.store(false, Ordering::SeqCst);
     }
@@ -91,7 +91,7 @@ impl RuntimeShared {
         reason = "not at all, as long as one likes, or so long"
     )]
     fn arm(&self, sleeper: SleeperKind) -> Option<Option<Duration>> {
-        let mut engine = self.engine.lock();
+        let mut engine = self.lock_engine();
         if engine.arm() == ArmResult::Busy {
             return None;
         }
@@ -149,7 +149,7 @@ impl RuntimeShared {
         };
         if self.prepared.load(Ordering::Relaxed) == nth {
             self.mark_awake();
-            self.engine.lock().watch.wake_up();
+            self.lock_engine().watch.wake_up();
             self.asleep.store(false, Ordering::SeqCst);
             self.notifier.wake_up();
         }
@@ -198,7 +198,7 @@ impl RuntimeShared {
     /// nanoseconds.
     pub(crate) fn end_host_turn(&self) -> Option<u64> {
         self.asleep.store(true, Ordering::Relaxed);
-        self.engine.lock().deadline().map(ClockTime::nanos)
+        self.lock_engine().deadline().map(ClockTime::nanos)
     }
 
     pub(crate) fn is_seat_taken(&self) -> bool {
@@ -262,7 +262,7 @@ struct AgentLeaveGuard<'a>(&'a RuntimeShared);
 
 impl Drop for AgentLeaveGuard<'_> {
     fn drop(&mut self) {
-        self.0.engine.lock().watch.leave();
+        self.0.lock_engine().watch.leave();
     }
 }
 

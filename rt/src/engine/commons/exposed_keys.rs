@@ -35,6 +35,11 @@ impl ExposedKeys {
         }
     }
 
+    /// Returns true if no key is to be withdrawn.
+    pub(in crate::engine) fn is_settled(&self) -> bool {
+        self.over.is_empty()
+    }
+
     /// Marks the keys of a completed operation for withdrawal.
     #[inline]
     pub(in crate::engine) fn close(&mut self, op: OpId) {

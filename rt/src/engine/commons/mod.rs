@@ -36,6 +36,17 @@ use crate::{
     reactor::{TimerId, Timers},
 };
 
+/// What is known of the engine since it was used for anything but the short way (rt/src/engine/calm.rs).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CalmState {
+    /// Nothing.
+    Disturbed,
+    /// Nothing unusual is known.
+    Calm,
+    /// Nothing unusual is known, and a receive is expected.
+    Expecting,
+}
+
 /// The state of an engine that all its parts borrow.
 pub(crate) struct EngineCommons {
     /// World rank of this process.
@@ -72,6 +83,7 @@ pub(crate) struct EngineCommons {
     pub(super) closing: bool,
     /// True once the driver is released.
     pub(super) ended: bool,
+    pub(super) calm: CalmState,
     /// Malformed or stale messages that were dropped.
     pub(crate) refused: u64,
     pub(crate) wakers: Vec<Waker>,
@@ -109,6 +121,7 @@ impl EngineCommons {
             promised: 0,
             closing: false,
             ended: false,
+            calm: CalmState::Disturbed,
             refused: 0,
             wakers: Vec::new(),
             garbage: Vec::new(),

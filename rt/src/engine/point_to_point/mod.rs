@@ -67,7 +67,7 @@ impl PointToPoint {
         let hw_matching_min = driver.tag_matching().map(|tags| tags.shortest_body());
         let caps = driver.caps();
         let is_direct = by_processor && caps.reliable && caps.ordered;
-        let own = OwnMessages::new(setup.rank, is_direct);
+        let own = OwnMessages::new(is_direct);
         let may_split_long = setup.may_split_long;
         Self {
             common: EngineCommons::new(driver, setup, has_lists),

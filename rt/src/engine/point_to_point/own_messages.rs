@@ -1,43 +1,44 @@
 //! Messages of this rank to itself. A short way past the driver leads from the sender's buffer into a posted receive.
 
+use std::task::Waker;
+
 use ripstop_fabric::driver::PayloadView;
 
 use super::PointToPoint;
 use crate::{
-    group::WorldRank,
-    ops::MessageStatus,
-    proto::{matching::MessageEnvelope, wire::EagerHeader},
+    engine::commons::CalmState,
+    ops::{MessageStatus, OpInfo, OpSlot},
+    proto::matching::{ArrivalNumber, MessageEnvelope},
 };
-
-/// Of so many messages in a row, one goes by the driver, because a rank that only talks to itself would make no turns.
-const BY_DRIVER_EVERY: u8 = 32;
 
 /// Decides whether a message of this rank to itself may go past the driver.
 #[derive(Debug)]
 pub(in crate::engine) struct OwnMessages {
-    pub(in crate::engine) rank: WorldRank,
-    /// True if a processor copies the driver's messages anyway, and the driver keeps their order.
-    pub(in crate::engine) is_direct: bool,
     /// Messages that the driver has brought from this rank, modulo 2³².
     arrived: u32,
-    /// Messages in a row that went past the driver.
-    in_a_row: u8,
+    /// True if a processor copies the driver's messages anyway, and the driver keeps their order.
+    is_direct: bool,
+    /// True if messages to this rank itself may be queued or in flight.
+    pub(in crate::engine) by_driver: bool,
+    /// Messages that went past the driver, modulo 2⁸. The last of them goes by the driver, because a rank that only talks to
+    /// itself would make no turns.
+    count: u8,
 }
 
 impl OwnMessages {
-    pub(in crate::engine) fn new(rank: WorldRank, is_direct: bool) -> Self {
+    pub(in crate::engine) fn new(is_direct: bool) -> Self {
         Self {
-            rank,
-            is_direct,
             arrived: 0,
-            in_a_row: 0,
+            is_direct,
+            by_driver: false,
+            count: 0,
         }
     }
 
-    /// Counts a message that the driver has brought.
+    /// Counts a message that the driver has brought, if it is from this rank.
     #[inline]
-    pub(in crate::engine) fn note_arrival(&mut self, from: WorldRank) {
-        self.arrived = self.arrived.wrapping_add(u32::from(from == self.rank));
+    pub(in crate::engine) fn note_arrival(&mut self, is_own: bool) {
+        self.arrived = self.arrived.wrapping_add(u32::from(is_own));
     }
 }
 
@@ -45,51 +46,92 @@ impl PointToPoint {
     /// Copies a message of this rank to itself into the posted receive that matches it. Returns false if the driver must
     /// move the message: no receive is posted, the receive cannot take the message as it is, or earlier messages to this
     /// rank are still queued or in flight.
-    #[inline(never)]
-    pub(in crate::engine) fn deliver_to_self(
-        &mut self,
-        header: &EagerHeader,
-        bytes: &[u8],
-    ) -> bool {
-        let own = &mut self.own;
-        let is_of_collective = header.ctx & 1 == 1;
-        if !own.is_direct | is_of_collective {
+    #[inline(always)]
+    pub(in crate::engine) fn deliver_to_self(&mut self, info: &OpInfo, bytes: &[u8]) -> bool {
+        if !self.may_pass_driver(info.ctx) {
             return false;
         }
-        let peer = self.common.peers.peer_mut(own.rank);
-        if !peer.is_clear() || peer.posted != own.arrived {
-            return false;
-        }
-        own.in_a_row = (own.in_a_row + 1) % BY_DRIVER_EVERY;
-        if own.in_a_row == 0 {
-            return false;
-        }
-        let envelope = MessageEnvelope {
-            ctx: header.ctx,
-            source: own.rank,
-            tag: header.tag,
-        };
-        let mut receiver = None;
-        // If the receive cannot take the message, it fails and the store keeps the message, as with any other sender.
-        let arrival = self.matching.arrive_if(envelope, |recv| {
-            let slot = self.common.ops.live(recv);
-            let takes = slot.takes(header.sig, bytes.len());
-            receiver = Some(slot);
-            takes
-        });
-        let (Some((_, arrival)), Some(slot)) = (arrival, receiver) else {
+        let envelope = self.own_envelope(info);
+        let Some((earliest, recv)) = self.matching.earliest(envelope) else {
             return false;
         };
-        let filled = slot.fill(0, PayloadView::from_slice(bytes));
-        assert!(filled, "`admit` said so");
-        let waker = slot.land(MessageStatus {
-            source: envelope.source,
-            tag: envelope.tag,
-            bytes: bytes.len(),
-            arrival,
-            stored: None,
-        });
-        self.common.wakers.extend(waker);
+        let slot = self.common.ops.live(recv);
+        if !slot.takes(info.sig, bytes.len()) {
+            return false; // it fails, and the store keeps the message, as with any other sender
+        }
+        let arrival = self.matching.give(earliest);
+        let waker = land_own(slot, envelope, arrival, bytes);
+        if let Some(waker) = waker {
+            self.common.wakers.push(waker);
+        }
         true
     }
+
+    /// Does the same as [`deliver_to_self`](Self::deliver_to_self) with the expected receive.
+    #[inline(always)]
+    pub(in crate::engine) fn deliver_expected(&mut self, info: &OpInfo, bytes: &[u8]) -> bool {
+        if !self.may_pass_driver(info.ctx) {
+            return false;
+        }
+        let envelope = self.own_envelope(info);
+        let slot = self.common.ops.expected();
+        if !slot.info.wants(&envelope) || !slot.takes(info.sig, bytes.len()) {
+            return false;
+        }
+        let arrival = self.matching.number_arrival();
+        let waker = land_own(slot, envelope, arrival, bytes);
+        debug_assert!(
+            waker.is_none(),
+            "a poll that finds nothing posts the receive"
+        );
+        self.common.calm = CalmState::Calm;
+        true
+    }
+
+    #[inline(always)]
+    fn own_envelope(&self, info: &OpInfo) -> MessageEnvelope {
+        MessageEnvelope {
+            ctx: info.ctx,
+            source: self.common.me,
+            tag: info.tag.unwrap_or(0),
+        }
+    }
+
+    #[inline(always)]
+    fn may_pass_driver(&mut self, ctx: u32) -> bool {
+        let is_of_collective = ctx & 1 == 1;
+        if !self.own.is_direct || is_of_collective || self.own.by_driver && !self.are_own_here() {
+            return false;
+        }
+        self.own.count = self.own.count.wrapping_add(1);
+        self.own.count != 0
+    }
+
+    /// Returns true if all messages of this rank to itself that the driver took have arrived, and none is queued.
+    #[inline(never)]
+    fn are_own_here(&mut self) -> bool {
+        let peer = self.common.peers.peer_mut(self.common.me);
+        let are_here = peer.is_clear() && peer.posted == self.own.arrived;
+        self.own.by_driver = !are_here;
+        are_here
+    }
+}
+
+/// Copies a message into a receive that takes it, and completes the receive.
+#[inline(always)]
+fn land_own(
+    slot: &mut OpSlot,
+    envelope: MessageEnvelope,
+    arrival: ArrivalNumber,
+    bytes: &[u8],
+) -> Option<Waker> {
+    let filled = slot.fill(0, PayloadView::from_slice(bytes));
+    assert!(filled, "`admit` said so");
+    slot.land(MessageStatus {
+        source: envelope.source,
+        tag: envelope.tag,
+        bytes: bytes.len(),
+        arrival,
+        stored: None,
+    })
 }

@@ -47,11 +47,11 @@ impl PointToPoint {
             source: rank,
             tag: header.tag,
         };
-        let Self {
-            matching, common, ..
-        } = self;
-        let (op, arrival) =
-            matching.arrive_if(envelope, |op| common.ops.live(op).takes(header.sig, len))?;
+        let (earliest, op) = self.matching.earliest(envelope)?;
+        if !self.common.ops.live(op).takes(header.sig, len) {
+            return None;
+        }
+        let arrival = self.matching.give(earliest);
         let landed = MessageStatus {
             source: rank,
             tag: header.tag,

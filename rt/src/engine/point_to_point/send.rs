@@ -53,21 +53,20 @@ impl MessageTransmitter<'_> {
     /// Queues a send that waits for room or credits.
     pub(in crate::engine) fn queue(&mut self, op: OpId, to: WorldRank) {
         self.p2p.common.awaited_peers_changed = true;
+        self.p2p.own.by_driver |= to == self.p2p.common.me;
         self.p2p.enqueue(to, op);
         self.p2p.common.peers.mark_to_flush(to);
     }
 
-    #[inline]
-    pub(in crate::engine) fn send_now(
-        &mut self,
-        info: &OpInfo,
-        to: WorldRank,
-        bytes: &[u8],
-    ) -> bool {
-        !info.synchronous && self.send_eager(info.eager(), to, bytes)
+    fn send_now(&mut self, info: &OpInfo, to: WorldRank, bytes: &[u8]) -> bool {
+        if info.synchronous || bytes.len() > self.p2p.common.paths.to(to).eager_max() {
+            return false;
+        }
+        let is_own = to == self.p2p.common.me;
+        is_own && self.p2p.deliver_to_self(info, bytes) || self.send_eager(info.eager(), to, bytes)
     }
 
-    #[inline]
+    /// Gives an eager message to the driver, if it can leave at once.
     pub(in crate::engine) fn send_eager(
         &mut self,
         mut header: EagerHeader,
@@ -76,9 +75,6 @@ impl MessageTransmitter<'_> {
     ) -> bool {
         if bytes.len() > self.p2p.common.paths.to(to).eager_max() {
             return false;
-        }
-        if to == self.p2p.own.rank && self.p2p.deliver_to_self(&header, bytes) {
-            return true;
         }
         let peer = self.p2p.common.peers.peer_mut(to);
         if !peer.is_clear() || !peer.header_quota.spend() {
@@ -91,6 +87,7 @@ impl MessageTransmitter<'_> {
         let tag = header.tag_for(self.p2p.hw_matching_min, bytes.len());
         let header = bytemuck::bytes_of_mut(&mut header);
         let posted = transmit_tagged(&mut *self.driver, peer, to, tag, header, bytes);
+        self.p2p.own.by_driver |= to == self.p2p.common.me;
         if !posted {
             peer.credits.unspend(bytes.len());
             peer.header_quota.unspend();

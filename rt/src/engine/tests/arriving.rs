@@ -41,7 +41,9 @@ impl Rank {
     }
 
     fn recv(&mut self, info: &OpInfo, len: usize) -> Recv {
-        self.0.recv(info, vec![0; len])
+        let ticket = self.0.core.p2p.common.ops.hold_recv(*info, vec![0; len]);
+        self.0.post(ticket.op);
+        ticket
     }
 
     /// Asks for the place of a message of the peer with this tag.

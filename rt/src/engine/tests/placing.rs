@@ -244,7 +244,15 @@ impl Rank {
     }
 
     fn recv(&mut self, info: &OpInfo, len: usize) -> Recv {
-        self.engine.recv(info, vec![0; len])
+        let ticket = self
+            .engine
+            .core
+            .p2p
+            .common
+            .ops
+            .hold_recv(*info, vec![0; len]);
+        self.engine.post(ticket.op);
+        ticket
     }
 
     /// Posts a receive with this tag from rank 1, and checks that its buffer is lent.

@@ -32,20 +32,20 @@ impl RecvPattern {
             && self.tag.is_none_or(|tag| tag == envelope.tag)
     }
 
-    /// Returns true if the receive specifies both source and tag.
+    /// Returns which fields the receive specifies.
     #[inline]
-    pub(super) const fn is_exact(&self) -> bool {
-        self.source.is_some() && self.tag.is_some()
-    }
-
-    #[inline]
-    pub(super) fn key(&self) -> MatchingKey {
-        let class = match (self.source, self.tag) {
+    pub(super) const fn class(&self) -> ReceiveClass {
+        match (self.source, self.tag) {
             (Some(_), Some(_)) => ReceiveClass::Exact,
             (None, Some(_)) => ReceiveClass::AnySource,
             (Some(_), None) => ReceiveClass::AnyTag,
             (None, None) => ReceiveClass::Any,
-        };
+        }
+    }
+
+    #[inline]
+    pub(super) fn key(&self) -> MatchingKey {
+        let class = self.class();
         let source = self.source.map_or(0, |source| source.0);
         let tag = self.tag.unwrap_or(0);
         MatchingKey::new(class, self.ctx, source, tag)

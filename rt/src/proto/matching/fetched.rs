@@ -5,6 +5,7 @@ use crate::group::WorldRank;
 
 impl<R: Copy, M: Copy> Matching<R, M> {
     /// Returns the next arrival number, for a message that may never be stored.
+    #[inline]
     pub(crate) fn number_arrival(&mut self) -> ArrivalNumber {
         let arrival = self.next_arrival;
         self.next_arrival = ArrivalNumber(arrival.0 + 1);
@@ -50,7 +51,7 @@ impl<R: Copy, M: Copy> Matching<R, M> {
     ) -> Option<EarliestReceive> {
         let earliest = self.find_earliest(envelope)?;
         let class = match earliest {
-            EarliestReceive::Lone(_) => ReceiveClass::Exact as usize,
+            EarliestReceive::Lone(at) => self.receives[at].want.class() as usize,
             EarliestReceive::Listed(place) => self.lists[place].key.class(),
         };
         let names_tag =

@@ -118,7 +118,7 @@ impl<T> MatchingSlab<T> {
         self.len as usize
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn insert(&mut self, entry: T) -> u32 {
         if self.free == NIL {
             self.add_place();
@@ -169,6 +169,7 @@ impl<T> MatchingSlab<T> {
         self.places.len()
     }
 
+    #[cold]
     fn add_place(&mut self) {
         let at = u32::try_from(self.places.len()).expect("fewer than 2^32 - 1 entries wait");
         assert!(at != NIL, "fewer than 2^32 - 1 entries wait");

@@ -47,7 +47,8 @@ pub(crate) struct Matching<R, M> {
     /// First message of `arrived` that is not in its wildcard lists. All messages before it are, and all after it are
     /// not.
     unlinked: u32,
-    /// The only posted receive, if it specifies source and tag. It is in no list, so the most frequent case needs no hash.
+    /// The only posted receive, if no message waited when it was posted. It is in no list, so the most frequent case needs no
+    /// hash.
     lone: u32,
     next_posting: u64,
     next_arrival: ArrivalNumber,
@@ -55,7 +56,7 @@ pub(crate) struct Matching<R, M> {
 
 /// Where the earliest posted receive that matches a message is.
 #[derive(Clone, Copy, Debug)]
-enum EarliestReceive {
+pub(crate) enum EarliestReceive {
     /// The index of the lone receive.
     Lone(u32),
     /// The place of the list whose head it is.
@@ -131,8 +132,7 @@ impl<R: Copy, M: Copy> Matching<R, M> {
     /// Posts a receive. Takes out the earliest matching message, or the receive waits.
     #[inline]
     pub(crate) fn post(&mut self, want: RecvPattern, recv: R) -> PostOutcome<M> {
-        let is_alone = self.receives.is_empty() & self.messages.is_empty();
-        if is_alone && want.is_exact() {
+        if self.is_idle() {
             return PostOutcome::Waits(self.add_alone(want, recv));
         }
         self.list_lone();
@@ -147,6 +147,12 @@ impl<R: Copy, M: Copy> Matching<R, M> {
         }
     }
 
+    /// Returns true if no receive and no message waits.
+    #[inline(always)]
+    pub(crate) const fn is_idle(&self) -> bool {
+        self.receives.is_empty() & self.messages.is_empty()
+    }
+
     /// Handles a message that arrives. Takes out the earliest matching receive, or the message waits.
     #[inline(always)]
     pub(crate) fn arrive(&mut self, envelope: MessageEnvelope, message: M) -> ArrivalOutcome<R> {
@@ -158,20 +164,23 @@ impl<R: Copy, M: Copy> Matching<R, M> {
         }
     }
 
-    /// Handles a message that arrives, if the earliest posted receive that matches is one that `takes` it. Otherwise changes
-    /// nothing, and returns `None`.
-    #[inline]
-    pub(crate) fn arrive_if(
-        &mut self,
-        envelope: MessageEnvelope,
-        takes: impl FnOnce(R) -> bool,
-    ) -> Option<(R, ArrivalNumber)> {
+    /// Returns the earliest posted receive that matches a message which has arrived. The message then has to be given to it
+    /// by [`give`](Self::give), or to [`arrive`](Self::arrive).
+    #[inline(always)]
+    pub(crate) fn earliest(&self, envelope: MessageEnvelope) -> Option<(EarliestReceive, R)> {
         let earliest = self.find_earliest(envelope)?;
         let at = match earliest {
             EarliestReceive::Lone(at) => at,
             EarliestReceive::Listed(place) => self.lists[place].ends.head,
         };
-        takes(self.receives[at].recv).then(|| (self.take_found(earliest), self.number_arrival()))
+        Some((earliest, self.receives[at].recv))
+    }
+
+    /// Takes out the receive that [`earliest`](Self::earliest) has just returned. Returns the number of its message.
+    #[inline(always)]
+    pub(crate) fn give(&mut self, earliest: EarliestReceive) -> ArrivalNumber {
+        self.take_found(earliest);
+        self.number_arrival()
     }
 
     /// Returns a message to its place, or matches it with the earliest receive that matches it now.
@@ -314,11 +323,11 @@ impl<R: Copy, M: Copy> Matching<R, M> {
     }
 
     /// Posts the only receive, which leaves the lists empty.
-    #[inline]
+    #[inline(always)]
     fn add_alone(&mut self, want: RecvPattern, recv: R) -> ReceiveHandle {
         let at = self.insert_receive(want, recv);
         self.lone = at;
-        self.posted[ReceiveClass::Exact as usize] = 1;
+        self.posted[want.class() as usize] = 1;
         ReceiveHandle(self.receives.handle(at))
     }
 
@@ -334,7 +343,7 @@ impl<R: Copy, M: Copy> Matching<R, M> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn insert_receive(&mut self, want: RecvPattern, recv: R) -> u32 {
         let posting = self.next_posting;
         self.next_posting += 1;
@@ -415,10 +424,10 @@ impl<R: Copy, M: Copy> Matching<R, M> {
         self.receives.remove(at).recv
     }
 
-    #[inline]
+    #[inline(always)]
     fn take_lone(&mut self, at: u32) -> R {
         self.lone = NIL;
-        self.posted[ReceiveClass::Exact as usize] = 0;
+        self.posted = [0; 4];
         self.receives.remove(at).recv
     }
 

@@ -1,0 +1,326 @@
+//! The same random messages of a rank to itself, with and without the short way, look the same to their user.
+#![expect(clippy::print_stdout, reason = "the seed is printed")]
+
+use std::{collections::VecDeque, fmt::Debug, future::Future, pin::Pin};
+
+use ripstop_fabric::random::SeededRandom;
+
+use super::{Channel, Comm, RecvOp, SendOp, Source, Status, Tag};
+use crate::{
+    Runtime,
+    buffer::{RecvBuf, Wire},
+    engine::calm_switch,
+    error::{ErrorKind, OpError, Result},
+};
+
+const PROGRAMS: u64 = 300;
+const STEPS: usize = 60;
+
+/// What a user sees, one line for each call that ends.
+type Seen = Vec<String>;
+
+#[test]
+fn the_short_way_shows_what_the_ordinary_one_shows() {
+    let first = std::env::var("SEED").map_or_else(
+        |_| {
+            std::time::SystemTime::UNIX_EPOCH
+                .elapsed()
+                .map_or(1, |age| age.as_secs())
+        },
+        |seed| seed.parse().expect("SEED is a number"),
+    );
+    println!("SEED={first}");
+    let runtime = Runtime::builder().init().unwrap();
+    for seed in first..first + PROGRAMS {
+        let run = |is_off| {
+            calm_switch::set_off(is_off);
+            let comm = runtime.world();
+            let seen = runtime.block_on(Program::run(comm, seed));
+            calm_switch::set_off(false);
+            seen
+        };
+        assert_eq!(run(false), run(true), "SEED={seed}");
+    }
+}
+
+/// A receive of any buffer.
+trait PostedRecv {
+    fn is_done(&self) -> bool;
+    fn end(self: Box<Self>) -> Pin<Box<dyn Future<Output = String>>>;
+    fn cancel(self: Box<Self>) -> Pin<Box<dyn Future<Output = String>>>;
+}
+
+impl<B: RecvBuf + Debug> PostedRecv for RecvOp<B> {
+    fn is_done(&self) -> bool {
+        self.is_done()
+    }
+
+    fn end(self: Box<Self>) -> Pin<Box<dyn Future<Output = String>>> {
+        Box::pin(async move { text((*self).await) })
+    }
+
+    fn cancel(self: Box<Self>) -> Pin<Box<dyn Future<Output = String>>> {
+        Box::pin(async move {
+            match (*self).cancel().await {
+                Ok(buf) => format!("canceled {buf:?}"),
+                Err(received) => format!("too late {received:?}"),
+            }
+        })
+    }
+}
+
+fn text<B: Debug>(outcome: Result<(B, Status), OpError<B>>) -> String {
+    match outcome {
+        Ok(received) => format!("{received:?}"),
+        Err(failed) => format!("{:?} {:?}", failed.error.kind, failed.buf),
+    }
+}
+
+/// One run of a random program.
+struct Program {
+    comm: Comm,
+    random: SeededRandom,
+    receives: VecDeque<(usize, Box<dyn PostedRecv>)>,
+    sends: VecDeque<SendOp<Vec<u64>>>,
+    seen: Seen,
+}
+
+impl Program {
+    async fn run(comm: Comm, seed: u64) -> Seen {
+        let mut program = Self {
+            comm,
+            random: SeededRandom::new(seed),
+            receives: VecDeque::new(),
+            sends: VecDeque::new(),
+            seen: Seen::new(),
+        };
+        for step in 0..STEPS {
+            program.step(step).await;
+        }
+        program.finish().await;
+        program.seen
+    }
+
+    async fn step(&mut self, step: usize) {
+        match self.random.within(0..16) {
+            0..=2 => self.post(step),
+            3 => self.post_by_channel(step),
+            4..=5 => self.send(step).await,
+            6 => self.send_by_channel(step),
+            7..=9 => self.exchange(step).await,
+            10..=11 => self.take_done().await,
+            12 => self.cancel_one(step).await,
+            13 => self.drop_one(),
+            14 => self.probe(step).await,
+            _ => self.settle(),
+        }
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.random.within(0..end)
+    }
+
+    fn tag(&mut self) -> u32 {
+        u32::try_from(self.below(3)).expect("a small number")
+    }
+
+    fn pattern(&mut self) -> (Source, Tag) {
+        let source = if self.below(3) == 0 {
+            Source::Any
+        } else {
+            Source::Rank(0)
+        };
+        let tag = if self.below(4) == 0 {
+            Tag::Any
+        } else {
+            Tag::Is(self.tag())
+        };
+        (source, tag)
+    }
+
+    /// Lets all messages arrive that have left, so that time makes no difference.
+    fn settle(&self) {
+        for _ in 0..TURNS {
+            let found = self.comm.try_probe(0, UNUSED).expect("this rank lives");
+            assert!(found.is_none());
+        }
+    }
+
+    fn keep<B: RecvBuf + Debug>(&mut self, step: usize, recv: RecvOp<B>) {
+        self.receives.push_back((step, Box::new(recv)));
+    }
+
+    fn post(&mut self, step: usize) {
+        let (source, tag) = self.pattern();
+        let room = usize::try_from(self.below(4)).expect("a small number");
+        match self.below(6) {
+            0 => self.keep(step, self.comm.recv::<u64>(source, tag)),
+            1 => self.keep(step, self.comm.recv_into(source, tag, [0_u32; 2])),
+            2 => self.keep(step, self.comm.recv_into(source, tag, [0_u64; 20])),
+            3 => self.keep(step, self.comm.recv_into(source, tag, 0_u64)),
+            4 => self.keep(
+                step,
+                self.comm
+                    .recv_into(source, tag, Vec::<u64>::with_capacity(4)),
+            ),
+            _ => self.keep(step, self.comm.recv_into(source, tag, vec![0_u64; room])),
+        }
+    }
+
+    fn channel<T: Wire>(&mut self) -> Channel<T> {
+        let tag = self.tag();
+        self.comm.channel(0, tag).expect("this rank exists")
+    }
+
+    fn post_by_channel(&mut self, step: usize) {
+        let channel = self.channel::<u64>();
+        self.keep(step, channel.recv_into([0_u64; 2]));
+    }
+
+    fn content(&mut self, step: usize) -> Vec<u64> {
+        let len = usize::try_from(self.below(4)).expect("a small number");
+        vec![step as u64; len]
+    }
+
+    async fn send(&mut self, step: usize) {
+        let (tag, content) = (self.tag(), self.content(step));
+        match self.below(5) {
+            0 => self
+                .comm
+                .send_copy(0, tag, &content)
+                .await
+                .expect("this rank lives"),
+            1 => self
+                .comm
+                .send_copy(0, tag, &[number(step); 2])
+                .await
+                .expect("this rank lives"),
+            2 => self
+                .comm
+                .send_copy(0, tag, &[step as u64; LONG])
+                .await
+                .expect("this rank lives"),
+            3 => self
+                .sends
+                .push_back(self.comm.send_synchronous(0, tag, content)),
+            _ => self.sends.push_back(self.comm.send(0, tag, content)),
+        }
+    }
+
+    fn send_by_channel(&mut self, step: usize) {
+        let (channel, content) = (self.channel::<u64>(), self.content(step));
+        self.sends.push_back(channel.send(content));
+    }
+
+    /// The usual order of calls, which may meet what is there already.
+    async fn exchange(&mut self, step: usize) {
+        let (tag, room) = (self.tag(), self.below(3) + 1);
+        let room = vec![0_u64; usize::try_from(room).expect("a small number")];
+        let channel = self.comm.channel::<u64>(0, tag).expect("this rank exists");
+        let by_channel = self.below(2) == 0;
+        let recv = if by_channel {
+            channel.recv_into(room)
+        } else {
+            self.comm.recv_into(0, tag, room)
+        };
+        let sent = channel.send([step as u64]);
+        if self.below(3) == 0 {
+            self.post(step);
+        }
+        let sent = sent.await.expect("this rank lives");
+        self.seen.push(format!("{step} sent {sent:?}"));
+        self.settle();
+        if recv.is_done() {
+            let received = text(recv.await);
+            self.seen.push(format!("{step} at once {received}"));
+        } else {
+            self.keep(step, recv);
+        }
+    }
+
+    /// Ends the receives that are complete, and the sends.
+    async fn take_done(&mut self) {
+        self.settle();
+        for _ in 0..self.receives.len() {
+            let (step, recv) = self.receives.pop_front().expect("as many as there were");
+            if recv.is_done() {
+                let end = recv.end().await;
+                self.seen.push(format!("{step} {end}"));
+            } else {
+                self.receives.push_back((step, recv));
+            }
+        }
+        self.sends.retain(|send| !send.is_done());
+    }
+
+    fn pick(&mut self) -> Option<(usize, Box<dyn PostedRecv>)> {
+        self.settle();
+        let at = usize::try_from(self.random.within(0..self.receives.len() as u64)).ok()?;
+        self.receives.remove(at)
+    }
+
+    async fn cancel_one(&mut self, step: usize) {
+        if let Some((posted, recv)) = self.pick() {
+            let end = recv.cancel().await;
+            self.seen.push(format!("{posted} until {step}: {end}"));
+        }
+    }
+
+    fn drop_one(&mut self) {
+        let dropped = self.pick();
+        drop(dropped);
+    }
+
+    async fn probe(&mut self, step: usize) {
+        self.settle();
+        let (source, tag) = self.pattern();
+        let Some(found) = self.comm.try_probe(source, tag).expect("this rank lives") else {
+            return;
+        };
+        self.seen
+            .push(format!("{step} found {} {}", found.tag(), found.bytes()));
+        if self.below(2) == 0 {
+            let received = text(found.recv::<u64>().await);
+            self.seen.push(format!("{step} probed {received}"));
+        }
+    }
+
+    /// Ends all that is left, so that the next program finds nothing.
+    async fn finish(&mut self) {
+        while let Some((step, recv)) = self.pick() {
+            let end = recv.cancel().await;
+            self.seen.push(format!("{step} at last {end}"));
+        }
+        self.settle();
+        while let Some(found) = self.comm.try_probe(0, Tag::Any).expect("this rank lives") {
+            let tag = found.tag();
+            let received = match found.recv::<u64>().await {
+                Err(OpError { error, .. })
+                    if matches!(error.kind, ErrorKind::TypeMismatch { .. }) =>
+                {
+                    let found = self.comm.try_probe(0, tag).expect("this rank lives");
+                    text(found.expect("it is back").recv::<u32>().await)
+                }
+                outcome => text(outcome),
+            };
+            self.seen.push(format!("left {tag} {received}"));
+        }
+        while let Some(send) = self.sends.pop_front() {
+            let sent = send.await.expect("this rank lives");
+            self.seen.push(format!("left {sent:?}"));
+        }
+    }
+}
+
+fn number(step: usize) -> u32 {
+    u32::try_from(step).expect("a small number")
+}
+
+/// Tag of no message.
+const UNUSED: u32 = 77;
+
+/// Turns in which a message arrives, also one whose sender waits for its receive.
+const TURNS: u32 = 8;
+
+/// Elements of a message that is too long for the short way.
+const LONG: usize = 130;

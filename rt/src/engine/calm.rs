@@ -1,0 +1,138 @@
+//! The short way of short messages while nothing unusual is known.
+//!
+//! Every call must ask whether a rank is down, a communicator is revoked, a command waits for room, a thread sleeps, and more.
+//! The answer changes only while something else uses the engine. So it is kept as one state, which every use of the engine ends
+//! that is not the short way itself ([`Engine::disturb`]).
+//!
+//! While the state lasts, one receive can be *expected*: it is posted, but only its slot knows of it. Nothing can come between
+//! it and a message that this rank sends to itself, because whatever looks at posted receives first ends the calm, and that
+//! posts the receive like any other. It is the only one, so it is the earliest.
+
+use std::panic::Location;
+
+use super::{Engine, PointToPoint, commons::CalmState};
+use crate::{
+    buffer::RecvBuf,
+    ops::{OpInfo, OpTicket},
+};
+
+/// Length in bytes from which on a message takes the ordinary way: copying it takes longer than all checks.
+const SHORT: usize = 1024;
+
+impl Engine {
+    /// Records that the engine may change, so that the next call looks again.
+    #[inline]
+    pub(crate) fn disturb(&mut self) {
+        if self.core.p2p.common.calm != CalmState::Disturbed {
+            self.core.p2p.end_calm();
+        }
+    }
+
+    /// Returns true if a receive can be posted, and a message sent, without any check of what is rare, and without anything to do
+    /// afterwards.
+    #[inline(always)]
+    fn is_calm(&mut self) -> bool {
+        self.core.p2p.common.calm != CalmState::Disturbed || self.look_for_calm()
+    }
+
+    #[inline(never)]
+    fn look_for_calm(&mut self) -> bool {
+        let is_calm = self.core.p2p.is_calm() && !self.watch.is_asleep();
+        #[cfg(test)]
+        let is_calm = is_calm && !calm_switch::is_off();
+        if is_calm {
+            self.core.p2p.common.calm = CalmState::Calm;
+        }
+        is_calm
+    }
+
+    /// Creates a receive and posts it, if nothing unusual is known. Otherwise returns the receive to be posted.
+    #[inline(always)]
+    pub(crate) fn recv_calmly<B: RecvBuf>(
+        &mut self,
+        info: &OpInfo,
+        at: &'static Location<'static>,
+        buf: B,
+    ) -> (OpTicket<B>, bool) {
+        let is_calm = self.is_calm();
+        let p2p = &mut self.core.p2p;
+        if is_calm && p2p.may_expect() {
+            p2p.common.calm = CalmState::Expecting;
+            return (p2p.common.ops.hold_expected(info, at, buf), true);
+        }
+        (p2p.common.ops.hold_recv(OpInfo { at, ..*info }, buf), false)
+    }
+
+    /// Sends a short message, if nothing unusual is known and the message can leave at once. Otherwise changes nothing that
+    /// matters, and returns false.
+    #[inline(always)]
+    pub(crate) fn send_calmly(&mut self, info: &OpInfo, bytes: &[u8]) -> bool {
+        let Some(to) = info.peer else { return false };
+        if info.synchronous | (bytes.len() > SHORT) || !self.is_calm() {
+            return false;
+        }
+        let p2p = &mut self.core.p2p;
+        if to != p2p.common.me {
+            self.transmitter().send_eager(info.eager(), to, bytes)
+        } else if p2p.common.calm == CalmState::Expecting {
+            p2p.deliver_expected(info, bytes)
+        } else {
+            p2p.deliver_to_self(info, bytes)
+        }
+    }
+}
+
+impl PointToPoint {
+    fn is_calm(&self) -> bool {
+        let common = &self.common;
+        let is_at_work = !(common.ended | common.closing | common.leaving);
+        let nothing_waits = common.commands.is_empty()
+            && common.commands_in_flight == 0
+            && !common.peers.any_to_flush()
+            && !common.has_program_events()
+            && !common.has_deferred()
+            && common.exposed.is_settled();
+        let none_lost = common.peers.downs() == 0 && !common.revokes && !common.any_revoked();
+        // Lost and reordered messages set clocks, and an adapter that matches tags borrows buffers.
+        let is_plain = common.peers.reliable && self.hw_matching_min.is_none();
+        is_at_work && nothing_waits && none_lost && is_plain && !self.fetches.is_active()
+    }
+
+    /// Returns true if a receive would be the only one, and no message waits.
+    #[inline(always)]
+    fn may_expect(&self) -> bool {
+        self.common.calm == CalmState::Calm
+            && self.matching.is_idle()
+            && self.common.ops.may_expect()
+    }
+
+    /// Ends the calm, and posts the expected receive.
+    #[inline(never)]
+    fn end_calm(&mut self) {
+        let is_expecting = self.common.calm == CalmState::Expecting;
+        self.common.calm = CalmState::Disturbed;
+        if is_expecting {
+            let op = self.common.ops.expected_id();
+            self.recv(op);
+        }
+    }
+}
+
+/// Lets a test compare the short way with the ordinary one.
+#[cfg(test)]
+pub(crate) mod calm_switch {
+    use std::cell::Cell;
+
+    thread_local! {
+        static IS_OFF: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// Turns the short way off or on, for calls of this thread.
+    pub(crate) fn set_off(is_off: bool) {
+        IS_OFF.set(is_off);
+    }
+
+    pub(super) fn is_off() -> bool {
+        IS_OFF.get()
+    }
+}
