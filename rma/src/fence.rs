@@ -1,14 +1,15 @@
 //! Fences: all ranks open their memory, all access it, all close it.
 
-use std::panic::Location;
+use std::{
+    panic::Location,
+    pin::Pin,
+    task::{Context, Poll},
+};
 
 use ripstop_rt::{
     Result,
     buffer::Wire,
-    internal::{
-        called_at,
-        onesided::{WindowEnd, WindowTarget},
-    },
+    internal::onesided::{FenceOp, WindowEnd, WindowTarget},
 };
 
 use crate::operations::operations;
@@ -24,16 +25,12 @@ pub struct Fence<'w, T: Wire> {
 }
 
 impl<'w, T: Wire> Fence<'w, T> {
+    #[inline]
     pub(crate) fn open(
         window_end: &'w mut WindowEnd<T>,
         at: &'static Location<'static>,
     ) -> impl Future<Output = Result<Self>> + Send + use<'w, T> {
-        let opened = window_end.open_to_all();
-        let come = opened.map(|()| window_end.come_to_fence(false, at));
-        called_at(at, async move {
-            window_end.fence(come?).await?;
-            Ok(Self { window_end })
-        })
+        FenceBegin(window_end.open_by_fence(at))
     }
 
     /// Ends this epoch and begins the next one. All earlier puts are complete on all ranks. Collective.
@@ -58,14 +55,10 @@ impl<'w, T: Wire> Fence<'w, T> {
     ///
     /// # Errors
     /// A member failed, or finished without calling this.
+    #[inline]
     #[track_caller]
     pub fn fence(self) -> impl Future<Output = Result<Self>> + Send + use<'w, T> {
-        let at = Location::caller();
-        let come = self.window_end.come_to_fence(false, at);
-        called_at(at, async move {
-            self.window_end.fence(come).await?;
-            Ok(self)
-        })
+        FenceBegin(self.window_end.fence(false, Location::caller()))
     }
 
     /// Ends this epoch, and returns the memory. Collective: all ranks end the same epoch.
@@ -74,15 +67,10 @@ impl<'w, T: Wire> Fence<'w, T> {
     /// A member failed, finished without calling this, or called [`fence`](Self::fence) instead and would go on to write to
     /// this memory. In the last case every rank gets an error: `Mismatch`, or `Aborted` if it learns of the mismatch from
     /// another rank. The window then allows no more fences, and the memory does not come back: drop the window.
+    #[inline]
     #[track_caller]
     pub fn end(self) -> impl Future<Output = Result<&'w mut [T]>> + Send + use<'w, T> {
-        let at = Location::caller();
-        let come = self.window_end.come_to_fence(true, at);
-        called_at(at, async move {
-            self.window_end.fence(come).await?;
-            self.window_end.close_to_all();
-            self.window_end.local_mut()
-        })
+        FenceEnd(self.window_end.fence(true, Location::caller()))
     }
 
     #[inline]
@@ -97,3 +85,29 @@ impl<'w, T: Wire> Fence<'w, T> {
 }
 
 operations!(Fence);
+
+/// The future of a fence after which an epoch is open.
+struct FenceBegin<'w, T: Wire>(FenceOp<'w, T>);
+
+/// The future of the fence that ends an epoch.
+struct FenceEnd<'w, T: Wire>(FenceOp<'w, T>);
+
+impl<'w, T: Wire> Future for FenceBegin<'w, T> {
+    type Output = Result<Fence<'w, T>>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let passed = Pin::new(&mut self.0).poll(cx);
+        passed.map_ok(|window_end| Fence { window_end })
+    }
+}
+
+impl<'w, T: Wire> Future for FenceEnd<'w, T> {
+    type Output = Result<&'w mut [T]>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let passed = Pin::new(&mut self.0).poll(cx);
+        passed.map(|passed| passed.and_then(WindowEnd::local_mut))
+    }
+}

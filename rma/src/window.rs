@@ -441,6 +441,7 @@ impl<T: Wire> Window<T> {
     ///
     /// # Errors
     /// An exposure is open, or a member failed or has dropped its window (`Aborted`).
+    #[inline]
     #[track_caller]
     pub fn fence(&mut self) -> impl Future<Output = Result<Fence<'_, T>>> + Send + use<'_, T> {
         Fence::open(&mut self.window_end, Location::caller())

@@ -2,7 +2,10 @@
 
 use std::{future::poll_fn, task::Poll};
 
-use ripstop::{Collectives, Comm, ErrorKind, Sum, Window};
+use ripstop::{
+    Collectives, Comm, ErrorKind, Sum, Window,
+    rma::{Combine, Overlap},
+};
 
 use crate::worlds::{Rank, everywhere, uncounted};
 
@@ -32,6 +35,84 @@ fn what_was_put_before_a_fence_is_there_after_it() {
         })
     }
     everywhere(3, all_to_all);
+}
+
+#[test]
+fn an_only_rank_comes_to_fences_without_waiting_and_keeps_all_rules() {
+    fn alone(world: Comm) -> Rank {
+        Box::pin(async move {
+            let mut window = Window::<u64>::allocate(&world, 2).await.unwrap();
+            for n in 0..5 {
+                let epoch = window.fence().await.unwrap();
+                epoch.put(0, 0, [n]).detach();
+                let epoch = epoch.fence().await.unwrap();
+                assert_eq!(epoch.get(0, 0, [9]).await.unwrap(), [n]);
+                epoch.accumulate(0, 1, [1], Combine::Sum).detach();
+                assert_eq!(epoch.end().await.unwrap(), [n, n + 1]);
+            }
+            // What is given up leaves the memory out of reach, until another epoch was ended.
+            drop(window.fence());
+            assert!(window.try_local_mut().is_err());
+            drop(window.fence().await.unwrap().end());
+            assert!(window.try_local_mut().is_err());
+            assert!(window.post(&[0]).is_err());
+            let epoch = window.fence().await.unwrap();
+            assert!(
+                epoch.put(0, 2, [1]).await.is_err(),
+                "there are two elements"
+            );
+            epoch.end().await.unwrap();
+            // Epochs of other kinds come between.
+            let _leaked = window.post(&[0]).unwrap();
+            let error = window.fence().await.unwrap_err();
+            assert!(matches!(error.kind, ErrorKind::Epoch(_)), "{error}");
+            assert!(error.to_string().contains("fences.rs"), "{error}");
+            let exposure = window.resume().unwrap();
+            let access = exposure.start(&[0]).await.unwrap();
+            access.put(0, 0, [40]).detach();
+            access.complete().await.unwrap();
+            exposure.wait().await.unwrap();
+            let epoch = window.fence().await.unwrap();
+            assert_eq!(epoch.end().await.unwrap(), [40, 5]);
+            let window = window.into_passive().await.unwrap();
+            let locked = window.lock_all().await.unwrap();
+            assert_eq!(locked.fetch_add(0, 0, 1).await.unwrap(), 40);
+            locked.unlock().await;
+            window.free().await.unwrap();
+        })
+    }
+    everywhere(1, alone);
+    uncounted(1, alone);
+}
+
+#[test]
+fn a_fence_of_an_only_rank_waits_for_its_own_operations() {
+    const LEN: usize = 100_000;
+    fn alone(world: Comm) -> Rank {
+        Box::pin(async move {
+            let mut window = Window::<u64>::allocate(&world, LEN).await.unwrap();
+            window.set_overlap(Overlap::Agent);
+            for n in 1..9 {
+                let epoch = window.fence().await.unwrap();
+                epoch.put(0, 0, vec![n; LEN]).detach();
+                let mine = epoch.end().await.unwrap();
+                assert!(mine.iter().all(|word| *word == n), "epoch {n}");
+            }
+            // Memory that is attached is accessed by messages only.
+            let mut pieces = Window::<u64>::dynamic(&world).await.unwrap();
+            let piece = pieces.attach(world.alloc(3).unwrap()).unwrap();
+            for n in 1..9 {
+                let epoch = pieces.fence().await.unwrap();
+                epoch.put(0, piece.at(1), [n]).detach();
+                epoch.end().await.unwrap();
+                assert_eq!(pieces.piece_mut(piece).unwrap()[1], n);
+            }
+            pieces.free().await.unwrap();
+            window.free().await.unwrap();
+        })
+    }
+    everywhere(1, alone);
+    uncounted(1, alone);
 }
 
 #[test]

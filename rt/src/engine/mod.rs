@@ -52,7 +52,7 @@ pub(crate) use self::{
     recovery::{AgreementId, FailureCursor, RecoveryPart, survivors},
     sleeper::SleeperId,
     window::{
-        EpochCounters, FenceMethod, FencePoll, FenceResult, NotifyResult, NumberType,
+        AwaitedFenceCounter, EpochCounters, FenceMethod, FenceResult, NotifyResult, NumberType,
         PeerEndMemory, TargetRanges, WakeReason, WindowExtent, WindowId, WindowLockKind,
         WindowMemory, WindowOpKind, WindowPart, WindowWaiterSlot, begin_accesses,
     },

@@ -36,7 +36,7 @@ pub mod offload {
 /// The ends of windows, and operations on them.
 pub mod onesided {
     pub use crate::onesided::{
-        AccessEpoch, Combine, Element, FenceArrival, Fetching, NoOp, NodeView, NodeWindow, Overlap,
+        AccessEpoch, Combine, Element, FenceOp, Fetching, NoOp, NodeView, NodeWindow, Overlap,
         PassiveLocks, PendingStart, Piece, RemoteOp, Replace, WindowEnd, WindowTarget, proceed,
     };
 }

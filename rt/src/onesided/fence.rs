@@ -1,19 +1,19 @@
 //! Fences: all ranks open their ends, access each other, and close.
 
 use std::{
-    future::poll_fn,
+    fmt,
     panic::Location,
     pin::Pin,
     sync::{Mutex, PoisonError},
-    task::Poll,
+    task::{Context, Poll, ready},
 };
 
-use super::{WindowEnd, WindowTarget, listener::WindowListener};
+use super::{WindowEnd, WindowTarget};
 use crate::{
     buffer::Wire,
-    engine::{Engine, FenceMethod, FencePoll, FenceResult},
-    error::{ErrorKind, Result},
-    executor::proceed,
+    engine::{AwaitedFenceCounter, Engine, FenceMethod, FenceResult, WindowWaiterSlot},
+    error::{Error, ErrorKind, Result},
+    executor::poll_proceed,
 };
 
 type FenceFuture = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
@@ -28,133 +28,161 @@ pub(super) struct MessageFence {
     failed: bool,
 }
 
-/// A fence that this rank has reached.
-#[derive(Debug)]
+/// A fence that this rank has reached. Resolves to this rank's end when all members have reached a fence of the same kind.
+///
+/// Dropping it cancels the wait only: the next fence continues with this one first.
 #[must_use = "the other members wait for what follows"]
-pub struct FenceArrival {
+pub struct FenceOp<'w, T: Wire> {
+    /// `None` once the fence has ended.
+    window_end: Option<&'w mut WindowEnd<T>>,
+    stage: FenceStage,
+    /// True if the fence ends the epochs of all members.
     ending: bool,
+    /// Registration of this future, if it had to wait.
+    place: WindowWaiterSlot,
     at: &'static Location<'static>,
-    gates: FenceMethod,
-    looked: FencePoll,
 }
 
+enum FenceStage {
+    /// All members have come.
+    Passed,
+    /// In progress, by counters or by nothing but this rank's own operations. Holds the counter that is awaited, if one is.
+    Rounds(FenceMethod, Option<AwaitedFenceCounter>),
+    ByMessages,
+    /// This rank did not come to the fence.
+    Refused(Box<Error>),
+}
+
+/// Fences of this end. The other members are notified of each during the call, unless operations of this rank are in flight or
+/// the driver has no counters.
 impl<T: Wire> WindowEnd<T> {
-    /// Opens this end to all ranks.
-    ///
-    /// # Errors
-    /// An exposure epoch is open.
-    pub fn open_to_all(&mut self) -> Result<()> {
-        if self.is_exposed() {
-            return self.check_closed("fence");
+    /// Opens this end to all ranks, and comes to a fence. The future fails if an exposure epoch is open.
+    #[inline]
+    pub fn open_by_fence(&mut self, at: &'static Location<'static>) -> FenceOp<'_, T> {
+        if self.is_exposed()
+            && let Err(refused) = self.check_closed("fence")
+        {
+            let stage = FenceStage::Refused(Box::new(refused));
+            return self.fence_op(stage, false, at);
         }
         self.is_open = true;
-        let shared = self.comm.shared();
-        shared.with(|engine| engine.core.windows().set_fence_epoch(self.id, true));
-        Ok(())
+        let opens = !self.is_open_to_itself;
+        self.come_to_fence(opens, false, at)
     }
 
-    /// Closes this end again, after a fence.
+    /// Comes to a fence in an epoch of fences, which ends that epoch if it is `ending`.
+    #[inline]
+    pub fn fence(&mut self, ending: bool, at: &'static Location<'static>) -> FenceOp<'_, T> {
+        self.come_to_fence(false, ending, at)
+    }
+
+    #[inline]
+    fn come_to_fence(
+        &mut self,
+        opens: bool,
+        ending: bool,
+        at: &'static Location<'static>,
+    ) -> FenceOp<'_, T> {
+        self.is_gathered = false;
+        let stage = if self.passes_at_once() {
+            FenceStage::Passed
+        } else {
+            self.go_to_gate(opens, ending)
+        };
+        self.fence_op(stage, ending, at)
+    }
+
+    #[inline]
+    fn fence_op(
+        &mut self,
+        stage: FenceStage,
+        ending: bool,
+        at: &'static Location<'static>,
+    ) -> FenceOp<'_, T> {
+        FenceOp {
+            window_end: Some(self),
+            stage,
+            ending,
+            place: WindowWaiterSlot::NONE,
+            at,
+        }
+    }
+
+    /// Returns true if a fence is passed as soon as this rank comes to it: this is the only rank, and none of its operations is
+    /// in flight. The engine then has no part in it.
+    #[inline]
+    fn passes_at_once(&self) -> bool {
+        let is_quiet = |target: &WindowTarget| target.counters.is_quiet();
+        self.is_open_to_itself && self.targets.find(0).is_none_or(is_quiet)
+    }
+
+    #[inline(never)]
+    fn go_to_gate(&mut self, opens: bool, ending: bool) -> FenceStage {
+        let id = self.id;
+        let (method, looked) = self.comm.shared().with(|engine| {
+            if opens {
+                engine.core.windows().set_fence_epoch(id, true);
+            }
+            let method = engine.begin_fence(id, ending);
+            (method, engine.advance_fence(id, method))
+        });
+        self.is_open_to_itself |= opens && self.comm.size() == 1;
+        match (method, looked) {
+            (FenceMethod::Counted, Ok(Ok(()))) => FenceStage::Passed,
+            (_, Err(awaited)) => FenceStage::Rounds(method, awaited),
+            // The future looks again: it has the errors, and what follows.
+            (_, Ok(_)) => FenceStage::Rounds(method, None),
+        }
+    }
+
+    /// Closes this end again, after a fence or because it is no longer passive.
+    ///
+    /// The engine keeps the end of an only rank open: it refuses accesses of other ranks, and there are none.
+    #[inline]
     pub fn close_to_all(&mut self) {
         self.is_open = false;
-        let shared = self.comm.shared();
-        shared.with(|engine| engine.core.windows().set_fence_epoch(self.id, false));
-    }
-
-    /// Reaches a fence. A fence that is `ending` ends the epochs of all members. The other members are notified
-    /// immediately, unless operations of this rank are in flight or the driver has no counters.
-    pub fn come_to_fence(&mut self, ending: bool, at: &'static Location<'static>) -> FenceArrival {
-        self.is_gathered = false;
-        let (gates, looked) = self.go_to_gate(ending);
-        FenceArrival {
-            ending,
-            at,
-            gates,
-            looked,
+        if !self.is_open_to_itself {
+            let shared = self.comm.shared();
+            shared.with(|engine| engine.core.windows().set_fence_epoch(self.id, false));
         }
     }
 
-    /// Waits until this rank has no operation in flight, and then until all members have reached a fence of the same
-    /// kind. If an earlier fence was canceled, continues with that one first.
-    ///
-    /// # Errors
-    /// A member failed; or `Mismatch`, if a member reached a fence of the other kind. Then all further fences of this
-    /// window fail.
-    pub async fn fence(&mut self, come: FenceArrival) -> Result<()> {
-        proceed().await;
-        let (ending, at) = (come.ending, come.at);
-        if self.pass(come).await? == FenceMethod::None {
-            self.agree(ending, at).await?;
-        }
-        self.is_gathered = !ending;
-        Ok(())
-    }
-
-    fn go_to_gate(&self, ending: bool) -> (FenceMethod, FencePoll) {
-        let id = self.id;
-        self.comm.shared().with(|engine| {
-            let gates = engine.begin_fence(id, ending);
-            (gates, engine.advance_fence(id, gates))
-        })
-    }
-
-    /// Passes the rounds of the fence, if the driver has counters.
-    async fn pass(&self, come: FenceArrival) -> Result<FenceMethod> {
-        let FenceArrival {
-            ending,
-            mut gates,
-            looked,
-            ..
-        } = come;
-        let mut first = Some(looked);
-        let (id, shared) = (self.id, self.comm.shared());
-        let mut listener = WindowListener::new(self);
-        loop {
-            let go_on = |engine: &mut Engine| engine.advance_fence(id, gates);
-            let passed = poll_fn(|cx| {
-                let looked = first.take().unwrap_or_else(|| shared.with(go_on));
-                self.pass_soon(looked, go_on).map_or_else(
-                    || {
-                        let check = |engine: &mut Engine| go_on(engine).ok();
-                        let watch = |engine: &mut Engine| engine.watch_fence(id);
-                        listener.poll(cx, check, watch)
-                    },
-                    Poll::Ready,
-                )
-            });
-            passed
-                .await
-                .map_err(|(rank, why)| self.error("fence", why, rank))?;
-            match gates {
-                FenceMethod::Counted | FenceMethod::None => return Ok(gates),
-                FenceMethod::Earlier => {}
-            }
-            let (next, looked) = self.go_to_gate(ending);
-            (gates, first) = (next, Some(looked));
-        }
-    }
-
-    /// Continues from where the last look ended, as long as the awaited ranks arrive soon.
-    fn pass_soon(
+    /// Continues a fence from where it was last seen, as long as the awaited ranks arrive soon. Waits then.
+    fn poll_rounds(
         &self,
-        mut looked: FencePoll,
-        go_on: impl Fn(&mut Engine) -> FencePoll,
-    ) -> Option<FenceResult> {
-        let shared = self.comm.shared();
+        method: FenceMethod,
+        awaited: &mut Option<AwaitedFenceCounter>,
+        place: &mut WindowWaiterSlot,
+        cx: &Context<'_>,
+    ) -> Poll<FenceResult> {
+        let (id, shared) = (self.id, self.comm.shared());
+        let advance = |engine: &mut Engine| engine.advance_fence(id, method);
+        let mut looked = match awaited.take() {
+            Some(counter) => Err(Some(counter)),
+            None => shared.with(advance),
+        };
         loop {
-            let gate = match looked {
-                Ok(passed) => return Some(passed),
-                Err(gate) => gate?,
-            };
-            if !shared.arrives_soon(|| gate.is_open()) {
-                return None;
+            match looked {
+                Ok(passed) => return Poll::Ready(passed),
+                Err(Some(counter)) if shared.arrives_soon(|| counter.is_open()) => {
+                    looked = shared.with(advance);
+                }
+                Err(_) => break,
             }
-            looked = shared.with(&go_on);
         }
+        let check = |engine: &mut Engine| advance(engine).ok();
+        let watch = |engine: &mut Engine| engine.watch_fence(id);
+        shared.poll_window(id, place, cx.waker(), check, watch)
     }
 
     /// Passes the fence by messages. A canceled meeting keeps its place among the collectives, because other members
     /// may have reached it.
-    async fn agree(&mut self, ending: bool, at: &'static Location<'static>) -> Result<()> {
+    fn poll_messages(
+        &mut self,
+        ending: bool,
+        at: &'static Location<'static>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<()>> {
         let Self {
             message_fence: meeting,
             comm,
@@ -164,7 +192,7 @@ impl<T: Wire> WindowEnd<T> {
         let meeting = under_way.get_mut().unwrap_or_else(PoisonError::into_inner);
         if *failed {
             comm.agreement_at(at).fail_barrier();
-            return Err(comm.error("fence", ErrorKind::Revoked, None, None));
+            return Poll::Ready(Err(comm.error("fence", ErrorKind::Revoked, None, None)));
         }
         loop {
             let (earlier, agreed) = meeting.get_or_insert_with(|| {
@@ -172,12 +200,12 @@ impl<T: Wire> WindowEnd<T> {
                 (ending, Box::pin(agreed) as FenceFuture)
             });
             let is_this = *earlier == ending;
-            let agreed = agreed.as_mut().await;
+            let agreed = ready!(agreed.as_mut().poll(cx));
             *meeting = None;
             *failed = agreed.is_err();
             agreed.map_err(|error| error.renamed("fence"))?;
             if is_this {
-                return Ok(());
+                return Poll::Ready(Ok(()));
             }
         }
     }
@@ -198,5 +226,76 @@ impl<T: Wire> WindowEnd<T> {
             self.look(op, target)?;
         }
         Ok(target)
+    }
+}
+
+impl<'w, T: Wire> Future for FenceOp<'w, T> {
+    type Output = Result<&'w mut WindowEnd<T>>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        ready!(poll_proceed(cx));
+        if !matches!(self.stage, FenceStage::Passed) {
+            ready!(self.poll_stages(cx)).map_err(|error| error.called_at(self.at))?;
+        }
+        let ended = self.window_end.take();
+        let window_end = ended.expect("a fence was polled after it had ended");
+        window_end.is_gathered = !self.ending;
+        if self.ending {
+            window_end.close_to_all();
+        }
+        Poll::Ready(Ok(window_end))
+    }
+}
+
+impl<T: Wire> FenceOp<'_, T> {
+    /// Waits until this rank has no operation in flight, and then until all members have reached a fence of the same kind. If an
+    /// earlier fence was canceled, continues with that one first.
+    #[inline(never)]
+    fn poll_stages(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        let window_end = self.window_end.as_deref_mut();
+        let window_end = window_end.expect("a fence was polled after it had ended");
+        loop {
+            self.stage = match &mut self.stage {
+                FenceStage::Passed => return Poll::Ready(Ok(())),
+                FenceStage::Refused(refused) => return Poll::Ready(Err((**refused).clone())),
+                FenceStage::ByMessages => {
+                    ready!(window_end.poll_messages(self.ending, self.at, cx))?;
+                    FenceStage::Passed
+                }
+                FenceStage::Rounds(method, awaited) => {
+                    let place = &mut self.place;
+                    ready!(window_end.poll_rounds(*method, awaited, place, cx))
+                        .map_err(|(rank, why)| window_end.error("fence", why, rank))?;
+                    match method {
+                        FenceMethod::Counted => FenceStage::Passed,
+                        FenceMethod::None => FenceStage::ByMessages,
+                        FenceMethod::Earlier => window_end.go_to_gate(false, self.ending),
+                    }
+                }
+            };
+        }
+    }
+}
+
+impl<T: Wire> Drop for FenceOp<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.place.is_taken()
+            && let Some(window_end) = &self.window_end
+        {
+            let (id, shared) = (window_end.id, window_end.comm.shared());
+            shared.with(|engine| engine.core.windows().forget_listener(id, &mut self.place));
+        }
+    }
+}
+
+impl<T: Wire> fmt::Debug for FenceOp<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_passed = matches!(self.stage, FenceStage::Passed);
+        f.debug_struct("FenceOp")
+            .field("ending", &self.ending)
+            .field("passed", &is_passed)
+            .finish()
     }
 }

@@ -26,7 +26,7 @@ use std::{
 
 pub use self::{
     epochs::{AccessEpoch, PendingStart},
-    fence::FenceArrival,
+    fence::FenceOp,
     locks::PassiveLocks,
     node_window::{NodeView, NodeWindow},
     number::{Element, NoOp, Replace},
@@ -69,6 +69,8 @@ pub struct WindowEnd<T: Wire> {
     is_open: bool,
     /// True while a fence epoch is open on all ranks.
     is_gathered: bool,
+    /// True from the first fence on if this is the only rank. The engine lets it access its own memory from then on.
+    is_open_to_itself: bool,
     /// State of fences by messages, used if the driver has no counters.
     message_fence: fence::MessageFence,
     /// Number of locks that this rank has, or [`LOCKS_ALL`].
@@ -141,6 +143,7 @@ impl<T: Wire> WindowEnd<T> {
             closing: WindowWaiterSlot::NONE,
             is_open: false,
             is_gathered: false,
+            is_open_to_itself: false,
             message_fence: fence::MessageFence::default(),
             locks: AtomicUsize::new(0),
             overlap: Overlap::default(),
@@ -254,11 +257,13 @@ impl<T: Wire> WindowEnd<T> {
     ///
     /// # Errors
     /// Same as [`local`](Self::local).
+    #[inline]
     pub fn local_mut(&mut self) -> Result<&mut [T]> {
         self.check_closed("local_mut")?;
         Ok(&mut self.memory)
     }
 
+    #[inline]
     fn check_closed(&self, op: &'static str) -> Result<()> {
         if !self.is_open() {
             return Ok(());

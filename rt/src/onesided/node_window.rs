@@ -35,7 +35,8 @@ pub struct NodeWindow<T: Wire> {
 /// [`share`](NodeWindow::share) has ended on all ranks.
 #[must_use = "no rank has its memory to write until all ranks have called `end`"]
 pub struct NodeView<'w, T: Wire> {
-    window: &'w mut NodeWindow<T>,
+    /// The end of a [`NodeWindow`].
+    window_end: &'w mut WindowEnd<T>,
 }
 
 impl<T: Wire> NodeWindow<T> {
@@ -103,7 +104,7 @@ impl<T: Wire> NodeWindow<T> {
         let introduced = self.window_end.introduce(&others).await;
         introduced.map_err(|error| error.renamed(OP))?;
         for rank in others {
-            if self.find_part(rank).is_none() {
+            if find_part(&self.window_end, rank).is_none() {
                 return Err(comm.error(OP, ErrorKind::NotShared, Some(CommRank(rank)), None));
             }
         }
@@ -151,13 +152,12 @@ impl<T: Wire> NodeWindow<T> {
     pub fn share(&mut self) -> impl Future<Output = Result<NodeView<'_, T>>> + Send + use<'_, T> {
         let at = Location::caller();
         // From here on this rank has no slice to write, whatever becomes of the future.
-        let opened = self.window_end.open_to_all();
-        let come = opened.map(|()| self.window_end.come_to_fence(false, at));
-        called_at(at, async move {
-            let passed = self.window_end.fence(come?).await;
-            passed.map_err(|error| error.renamed("share"))?;
-            Ok(NodeView { window: self })
-        })
+        let fence = self.window_end.open_by_fence(at);
+        async move {
+            let passed = fence.await;
+            let window_end = passed.map_err(|error| error.renamed("share"))?;
+            Ok(NodeView { window_end })
+        }
     }
 
     /// Frees the window when all members have called this.
@@ -169,32 +169,6 @@ impl<T: Wire> NodeWindow<T> {
         let at = Location::caller();
         let ended = self.window_end.end_closed("free", at);
         called_at(at, async move { ended.await.map(drop) })
-    }
-
-    /// Returns the elements of a rank, if this process has mapped them. Call only while the caller holds a `NodeView`, or
-    /// drop the slice unread.
-    fn find_part(&self, rank: usize) -> Option<&[T]> {
-        if rank == self.comm().rank() {
-            return Some(&self.window_end.memory);
-        }
-        let target: &WindowTarget = self.window_end.targets.find(rank)?;
-        let len = target.elements(size_of::<T>());
-        if len == 0 {
-            return Some(&[]);
-        }
-        let (region, start) = target.mapped()?;
-        let first = region
-            .at(*start, len.checked_mul(size_of::<T>())?)
-            .cast::<T>();
-        if !first.is_aligned() {
-            return None;
-        }
-        // SAFETY: `at` has checked the range, which stays mapped as long as `self` knows the target; it is aligned, and any
-        // bits are a valid `T`. Only the owner can write it, through `local_mut` of its `NodeWindow`. A `NodeView` exists
-        // after a fence that opened the epoch on all ranks; since then no rank has such a slice. The next fence of the
-        // other kind, after which the owner has one, passes only when this rank has come to it, which takes the
-        // `NodeView` and so ends the borrow of every slice that it gave.
-        Some(unsafe { slice::from_raw_parts(first.as_ptr(), len) })
     }
 
     fn still_shared(&self, op: &'static str) -> Error {
@@ -214,13 +188,12 @@ impl<'w, T: Wire> NodeView<'w, T> {
     /// A rank that is out of range.
     #[track_caller]
     pub fn part(&self, rank: usize) -> Result<&[T]> {
-        let window = &*self.window;
-        let part = window.find_part(rank);
-        part.map_or_else(
+        let window_end = &*self.window_end;
+        find_part(window_end, rank).map_or_else(
             || {
-                let size = window.comm().size();
+                let size = window_end.comm().size();
                 let sentence = format!("`rank` is {rank}, and the window has ranks 0..{size}");
-                let error = window.window_end.refusal("part", sentence);
+                let error = window_end.refusal("part", sentence);
                 Err(error.called_at(Location::caller()))
             },
             Ok,
@@ -229,8 +202,8 @@ impl<'w, T: Wire> NodeView<'w, T> {
 
     /// Returns the elements of all ranks, in the order of the ranks.
     pub fn parts(&self) -> impl Iterator<Item = &[T]> {
-        let size = self.window.comm().size();
-        (0..size).filter_map(|rank| self.window.find_part(rank))
+        let size = self.window_end.comm().size();
+        (0..size).filter_map(|rank| find_part(self.window_end, rank))
     }
 
     /// Waits until all ranks have called this, and returns this rank's own elements, to write. Collective.
@@ -243,15 +216,40 @@ impl<'w, T: Wire> NodeView<'w, T> {
     #[track_caller]
     pub fn end(self) -> impl Future<Output = Result<&'w mut [T]>> + Send + use<'w, T> {
         let at = Location::caller();
-        let window = self.window;
-        let come = window.window_end.come_to_fence(true, at);
-        called_at(at, async move {
-            let passed = window.window_end.fence(come).await;
-            passed.map_err(|error| error.renamed("end"))?;
-            window.window_end.close_to_all();
-            window.window_end.local_mut()
-        })
+        let fence = self.window_end.fence(true, at);
+        async move {
+            let passed = fence.await;
+            let window_end = passed.map_err(|error| error.renamed("end"))?;
+            let elems = window_end.local_mut();
+            elems.map_err(|error| error.called_at(at))
+        }
     }
+}
+
+/// Returns the elements of a rank of a [`NodeWindow`], if this process has mapped them. Call only while the caller holds a `NodeView`, or
+/// drop the slice unread.
+fn find_part<T: Wire>(window_end: &WindowEnd<T>, rank: usize) -> Option<&[T]> {
+    if rank == window_end.comm().rank() {
+        return Some(&window_end.memory);
+    }
+    let target: &WindowTarget = window_end.targets.find(rank)?;
+    let len = target.elements(size_of::<T>());
+    if len == 0 {
+        return Some(&[]);
+    }
+    let (region, start) = target.mapped()?;
+    let first = region
+        .at(*start, len.checked_mul(size_of::<T>())?)
+        .cast::<T>();
+    if !first.is_aligned() {
+        return None;
+    }
+    // SAFETY: `at` has checked the range, which stays mapped as long as the end knows the target; it is aligned, and any
+    // bits are a valid `T`. Only the owner can write it, through `local_mut` of its `NodeWindow`. A `NodeView` exists
+    // after a fence that opened the epoch on all ranks; since then no rank has such a slice. The next fence of the
+    // other kind, after which the owner has one, passes only when this rank has come to it, which takes the
+    // `NodeView` and so ends the borrow of every slice that it gave.
+    Some(unsafe { slice::from_raw_parts(first.as_ptr(), len) })
 }
 
 impl<T: Wire> fmt::Debug for NodeWindow<T> {
@@ -262,7 +260,7 @@ impl<T: Wire> fmt::Debug for NodeWindow<T> {
 
 impl<T: Wire> fmt::Debug for NodeView<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "NodeView of {:?}", self.window)
+        write!(f, "NodeView of {:?}", self.window_end)
     }
 }
 

@@ -57,7 +57,7 @@ use self::{
 pub(crate) use self::{
     counter_pairs::WakeReason,
     epoch_counters::{EpochCounters, NotifyResult},
-    fence::{FenceMethod, FencePoll, FenceResult},
+    fence::{AwaitedFenceCounter, FenceMethod, FenceResult},
     locks::WindowLockKind,
     number::NumberType,
     ops::{TargetRanges, WindowOpKind},
