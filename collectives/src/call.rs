@@ -1,16 +1,13 @@
 //! One call: its place in the order of the communicator's collectives, and its program.
 
-use std::{panic::Location, ptr, sync::Arc};
+use std::{panic::Location, sync::Arc};
 
 use ripstop_rt::{
     Comm,
     buffer::{RecvBuf, SendBuf, Wire},
     internal::{
         CommInternals,
-        offload::{
-            CollectivePlace, CollectiveSignature, CollectiveSpec, ErasedReducer, LoadedProgram,
-            LocalCopy, ProgramOp,
-        },
+        offload::{CollectivePlace, CollectiveSignature, CollectiveSpec, ErasedReducer, ProgramOp},
     },
 };
 
@@ -21,7 +18,7 @@ use crate::{
     call_spec::CallSpec,
     op::ReturnBuffers,
     plan::{NodeLayout, RankLayout},
-    tuning::{AUTO, ChoiceContext, machine_of},
+    tuning::{ChoiceContext, machine_of},
 };
 
 /// A call that has its place in the order, and begins now or later.
@@ -30,16 +27,9 @@ pub(crate) struct OrderedCall<'a> {
     name: &'static str,
     place: CollectivePlace,
     /// What this rank does, or the reason why it does nothing.
-    ready: Result<CallWork, String>,
+    ready: Result<CachedProgram, String>,
     /// True if the caller may ask for blocks one by one.
     by_blocks: bool,
-}
-
-/// What one rank does in a call.
-pub(crate) enum CallWork {
-    /// The rank is alone: the call completes at once.
-    Alone(LocalCopy),
-    Program(CachedProgram),
 }
 
 /// The reserved place of a call that begins later.
@@ -62,16 +52,7 @@ impl<'a> OrderedCall<'a> {
     #[inline(always)]
     #[track_caller]
     pub(crate) fn new<T: Wire>(comm: &'a Comm, tuning: &Tuning, spec: &CallSpec<'_>) -> Self {
-        let alone = if comm.size() == 1 && ptr::eq(tuning, &AUTO) {
-            spec.local_copy::<T>()
-        } else {
-            None
-        };
-        let ready = match alone {
-            Some(copy) => Ok(CallWork::Alone(copy)),
-            None => program_for::<T>(comm, tuning, spec).map(CallWork::Program),
-        };
-        Self::working(comm, spec.name, ready)
+        Self::of(comm, spec.name, program_for::<T>(comm, tuning, spec))
     }
 
     /// Makes a call in a place that was reserved earlier.
@@ -85,7 +66,7 @@ impl<'a> OrderedCall<'a> {
             comm,
             name: spec.name,
             place,
-            ready: program_for::<T>(comm, tuning, spec).map(CallWork::Program),
+            ready: program_for::<T>(comm, tuning, spec),
             by_blocks: false,
         }
     }
@@ -114,12 +95,6 @@ impl<'a> OrderedCall<'a> {
         name: &'static str,
         ready: Result<CachedProgram, String>,
     ) -> Self {
-        Self::working(comm, name, ready.map(CallWork::Program))
-    }
-
-    #[inline(always)]
-    #[track_caller]
-    fn working(comm: &'a Comm, name: &'static str, ready: Result<CallWork, String>) -> Self {
         Self {
             comm,
             name,
@@ -137,7 +112,7 @@ impl<'a> OrderedCall<'a> {
 
     /// Adds `signature` to what the ranks must agree on.
     pub(crate) fn agree_on(&mut self, signature: CollectiveSignature) {
-        if let Ok(CallWork::Program(ready)) = &mut self.ready {
+        if let Ok(ready) = &mut self.ready {
             ready.signature = ready.signature.and(signature);
             let name = self.name;
             self.comm
@@ -164,18 +139,15 @@ impl<'a> OrderedCall<'a> {
 
     /// Returns where the blocks of the ranks are in the result, unless the call was refused.
     pub(crate) fn blocks(&self) -> Option<BlockSource> {
-        Some(match self.ready.as_ref().ok()? {
-            CallWork::Alone(copy) => BlockSource::Alone(copy.output()),
-            CallWork::Program(ready) => {
-                BlockSource::Program(self.comm.rank(), Arc::clone(ready.program.program()))
-            }
-        })
+        let ready = self.ready.as_ref().ok()?;
+        let program = Arc::clone(ready.program.program());
+        Some(BlockSource::Program(self.comm.rank(), program))
     }
 
     /// Returns an empty vector with capacity for the output. Refuses the call if there is no memory for it.
     pub(crate) fn output_vec<T>(&mut self) -> Vec<T> {
         let mut room = Vec::new();
-        let bytes = self.ready.as_ref().map(CallWork::output);
+        let bytes = self.ready.as_ref().map(CachedProgram::output);
         if let Ok(bytes) = bytes
             && let Err(why) = room.try_reserve_exact(bytes / size_of::<T>())
         {
@@ -219,36 +191,20 @@ impl<'a> OrderedCall<'a> {
             Some(fault) => Err(format!("the buffer cannot be used: {fault}")),
         };
         let run = match ready {
-            Ok(work) => work.begin(comm, place, (name, reducer, by_blocks), (input, output)),
+            Ok(ready) => ready.begin(comm, place, (name, reducer, by_blocks), (input, output)),
             Err(sentence) => comm.refuse_program(place, name, sentence, input, output),
         };
         CollectiveOp::new(run, home)
     }
 }
 
-impl CallWork {
-    /// Returns what a program does, if a rank that is alone can do that at once.
-    #[inline]
-    pub(crate) fn of(ready: &CachedProgram) -> Self {
-        let program = ready.program.program();
-        match program.local_copy() {
-            Some(copy) => Self::Alone(copy),
-            None => Self::Program(CachedProgram {
-                program: LoadedProgram::new(program),
-                signature: ready.signature,
-            }),
-        }
-    }
-
+impl CachedProgram {
     /// Returns the length of the output in bytes.
     fn output(&self) -> usize {
-        match self {
-            Self::Alone(copy) => copy.output(),
-            Self::Program(ready) => ready.program.lens().output,
-        }
+        self.program.lens().output
     }
 
-    /// Begins the work. `by_blocks` is true if the caller may ask for blocks one by one.
+    /// Begins the program. `by_blocks` is true if the caller may ask for blocks one by one.
     #[inline(always)]
     pub(crate) fn begin<I: SendBuf, O: RecvBuf>(
         self,
@@ -257,19 +213,14 @@ impl CallWork {
         (name, reducer, by_blocks): (&'static str, Option<ErasedReducer>, bool),
         (input, output): (I, O),
     ) -> ProgramOp<I, O> {
-        match self {
-            Self::Alone(copy) => comm.complete_alone(place, name, copy, input, output),
-            Self::Program(CachedProgram { program, signature }) => {
-                let collective = CollectiveSpec {
-                    name,
-                    signature,
-                    program,
-                    reducer,
-                    with_block_events: by_blocks,
-                };
-                comm.run_program_in(place, collective, input, output)
-            }
-        }
+        let collective = CollectiveSpec {
+            name,
+            signature: self.signature,
+            program: self.program,
+            reducer,
+            with_block_events: by_blocks,
+        };
+        comm.run_program_in(place, collective, input, output)
     }
 }
 

@@ -76,6 +76,7 @@ pub trait Collectives {
     /// # Ok::<_, Error>(()) });
     /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
     /// ```
+    #[inline]
     #[track_caller]
     fn barrier(&self) -> BarrierOp {
         start::barrier(self, &CallSpec::of(Barrier, "barrier"))

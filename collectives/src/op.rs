@@ -33,10 +33,14 @@ pub struct ReductionOp<I: SendBuf, O: RecvBuf, H: ReturnBuffers<I, O>, A: Wire> 
 
 enum ReductionRun<I: SendBuf, O: RecvBuf, H: ReturnBuffers<I, O>, A: Wire> {
     Direct(CollectiveOp<I, O, H>),
-    Wide(
-        CollectiveOp<Vec<A>, Vec<A>, Both>,
-        Option<NarrowResult<A, CollectiveOutcome<I, O, H>>>,
-    ),
+    /// Boxed, because it is rare and would make the others longer.
+    Wide(Box<WideReduction<A, CollectiveOutcome<I, O, H>>>),
+}
+
+struct WideReduction<A: Wire, R> {
+    op: CollectiveOp<Vec<A>, Vec<A>, Both>,
+    /// `None` after completion.
+    finish: Option<NarrowResult<A, R>>,
 }
 
 /// Converts a wide result to the caller's elements, in the buffer that was kept for it.
@@ -127,6 +131,7 @@ impl<I: SendBuf, O: RecvBuf, H: ReturnBuffers<I, O>> CollectiveOp<I, O, H> {
 impl<I: SendBuf, O: RecvBuf, H: ReturnBuffers<I, O>> Future for CollectiveOp<I, O, H> {
     type Output = Result<H::Done, H::Failure>;
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let outcome = ready!(Pin::new(&mut self.run).poll(cx));
         let home = self.home.take().expect("a program completes once");
@@ -147,7 +152,12 @@ impl<I: SendBuf, O: RecvBuf, H: ReturnBuffers<I, O>, A: Wire> ReductionOp<I, O, 
         op: CollectiveOp<Vec<A>, Vec<A>, Both>,
         finish: impl FnOnce(Result<Vec<A>, Error>) -> Result<H::Done, H::Failure> + Send + 'static,
     ) -> Self {
-        let state = ReductionRun::Wide(op, Some(Box::new(finish)));
+        let finish: NarrowResult<_, _> = Box::new(finish);
+        let wide = WideReduction {
+            op,
+            finish: Some(finish),
+        };
+        let state = ReductionRun::Wide(Box::new(wide));
         Self { state }
     }
 
@@ -158,7 +168,7 @@ impl<I: SendBuf, O: RecvBuf, H: ReturnBuffers<I, O>, A: Wire> ReductionOp<I, O, 
     pub fn is_done(&self) -> bool {
         match &self.state {
             ReductionRun::Direct(op) => op.is_done(),
-            ReductionRun::Wide(op, _) => op.is_done(),
+            ReductionRun::Wide(wide) => wide.op.is_done(),
         }
     }
 }
@@ -166,12 +176,13 @@ impl<I: SendBuf, O: RecvBuf, H: ReturnBuffers<I, O>, A: Wire> ReductionOp<I, O, 
 impl<I: SendBuf, O: RecvBuf, H: ReturnBuffers<I, O>, A: Wire> Future for ReductionOp<I, O, H, A> {
     type Output = Result<H::Done, H::Failure>;
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.state {
             ReductionRun::Direct(op) => Pin::new(op).poll(cx),
-            ReductionRun::Wide(op, finish) => {
-                let outcome = ready!(Pin::new(op).poll(cx));
-                let finish = finish.take().expect("a program completes once");
+            ReductionRun::Wide(wide) => {
+                let outcome = ready!(Pin::new(&mut wide.op).poll(cx));
+                let finish = wide.finish.take().expect("a program completes once");
                 let result = outcome.map(|(_, output)| output);
                 Poll::Ready(finish(result.map_err(Error::from)))
             }
@@ -256,7 +267,7 @@ impl<I: SendBuf, O: RecvBuf, H: ReturnBuffers<I, O>, A: Wire> fmt::Debug
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.state {
             ReductionRun::Direct(op) => op.fmt(f),
-            ReductionRun::Wide(op, _) => op.fmt(f),
+            ReductionRun::Wide(wide) => wide.op.fmt(f),
         }
     }
 }

@@ -12,7 +12,9 @@ use ripstop_rt::{
     buffer::Wire,
     internal::{
         CommInternals,
-        offload::{CollectivePlace, ErasedReducer, ProgramOp},
+        offload::{
+            CollectivePlace, ErasedReducer, LoadedProgram, LocalCopy, ProgramOp, poll_proceed,
+        },
         zeros,
     },
 };
@@ -20,7 +22,7 @@ use ripstop_rt::{
 use crate::{
     Collectives, Reduction,
     cache::CachedProgram,
-    call::{CallWork, OrderedCall, program_for},
+    call::{OrderedCall, program_for},
     call_spec::{CallSpec, CollectiveKind},
     op::{CollectiveOp, Nothing},
     tuning::AUTO,
@@ -38,9 +40,13 @@ pub struct Persistent<T: Wire, K> {
     comm: Comm,
     name: &'static str,
     ready: CachedProgram,
+    /// What a run does, if this rank is alone.
+    alone: Option<LocalCopy>,
     /// Bytes that travel for each element.
     elem: usize,
     reduces: Option<PlanReduction<T>>,
+    /// True from the call of a run until its future has returned the buffers.
+    is_running: bool,
     send: Vec<T>,
     recv: Vec<T>,
     kind: PhantomData<fn() -> K>,
@@ -91,11 +97,13 @@ struct PlanRunStart<'a> {
     name: &'static str,
     place: CollectivePlace,
     /// What this rank does, or the reason why it does nothing.
-    work: Result<CallWork, String>,
+    work: Result<CachedProgram, String>,
     reducer: Option<ErasedReducer>,
 }
 
 enum PlanRun<T: Wire> {
+    /// The run completed at its call, between the buffers of the plan.
+    Done,
     Direct(ProgramOp<Vec<T>, Vec<T>>),
     Wide(Box<dyn ErasedWideRun<T>>),
 }
@@ -220,12 +228,18 @@ impl<T: Wire> PlanProposal<T> {
             send,
             recv,
         } = self.planned.expect("a refused call does not succeed");
+        let is_wide = reduces
+            .as_ref()
+            .is_some_and(|reduces| reduces.widen.is_some());
+        let alone = ready.program.program().local_copy();
         Ok(Persistent {
             comm,
             name: self.name,
             ready,
+            alone: alone.filter(|_| !is_wide),
             elem,
             reduces,
+            is_running: false,
             send,
             recv,
             kind: PhantomData,
@@ -272,10 +286,35 @@ impl<T: Wire, K> Persistent<T, K> {
     ///
     /// # Errors
     /// Returns the errors of the collective's calls. The plan stays valid, but its communicator allows no more collectives.
+    #[inline]
     #[track_caller]
     pub fn run(&mut self) -> PlanOp<'_, T, K> {
+        let alone = self.alone;
+        let run = match alone {
+            Some(copy) if !self.is_running || self.fit().is_ok() => {
+                match self.comm.try_alone(copy, &self.send, &mut self.recv) {
+                    Ok(()) => PlanRun::Done,
+                    Err(place) => self.begin(Some(place)),
+                }
+            }
+            _ => self.begin(None),
+        };
+        self.is_running = true;
+        PlanOp {
+            run,
+            plan: Some(self),
+        }
+    }
+
+    /// Begins a run of the program, in its place in the order if that was reserved already.
+    #[inline(never)]
+    #[track_caller]
+    fn begin(&mut self, reserved: Option<CollectivePlace>) -> PlanRun<T> {
         let fits = self.fit();
-        let work = CallWork::of(&self.ready);
+        let work = CachedProgram {
+            program: LoadedProgram::new(self.ready.program.program()),
+            signature: self.ready.signature,
+        };
         let reducer = self.reduces.as_ref().map(|reduces| (reduces.again)());
         let widen = self.reduces.as_ref().and_then(|reduces| reduces.widen);
         let wide = widen.map(|widen| widen(&self.send, &self.recv));
@@ -287,22 +326,25 @@ impl<T: Wire, K> Persistent<T, K> {
             comm: &self.comm,
             name: self.name,
             // The user's code above may panic, so the place is reserved only here: a reserved place must be used.
-            place: self.comm.reserve_collective(),
+            place: match reserved {
+                Some(place) => place,
+                None => self.comm.reserve_collective(), // not in a closure, which would hide the caller's line
+            },
             work: fits.map(|()| work),
             reducer,
         };
-        let run = match wide {
+        match wide {
             Some(begin) => begin(start, buffers),
             None => PlanRun::Direct(start.begin(buffers.0, buffers.1)),
-        };
-        PlanOp {
-            run,
-            plan: Some(self),
         }
     }
 
     /// Makes new buffers if the last run was dropped with them.
     fn fit(&mut self) -> Result<(), String> {
+        if std::mem::take(&mut self.is_running) {
+            // A run that completed at its call has left the buffers here, but they are those of the run.
+            (self.send, self.recv) = Default::default();
+        }
         fit(&self.ready, self.elem, &mut self.send, &mut self.recv)
     }
 
@@ -361,6 +403,7 @@ impl PlanRunStart<'_> {
 impl<T: Wire> PlanRun<T> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<(Result<()>, PlanBuffers<T>)> {
         match self {
+            Self::Done => unreachable!("the buffers of this run are the plan's"),
             Self::Wide(run) => run.poll(cx),
             Self::Direct(run) => Poll::Ready(match ready!(Pin::new(run).poll(cx)) {
                 Ok(buffers) => (Ok(()), buffers),
@@ -387,9 +430,20 @@ impl<T: Wire, A: Wire> ErasedWideRun<T> for WideRun<T, A> {
 }
 
 impl<T: Wire, K> PlanOp<'_, T, K> {
+    /// Polls a run that did not complete at its call. Returns its buffers to the plan.
+    #[inline(never)]
+    fn poll_run(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        let (outcome, buffers) = ready!(self.run.poll(cx));
+        if let Some(plan) = &mut self.plan {
+            (plan.send, plan.recv) = buffers;
+        }
+        Poll::Ready(outcome)
+    }
+
     /// Returns true if awaiting the future would not wait.
     pub fn is_done(&self) -> bool {
         match &self.run {
+            PlanRun::Done => true,
             PlanRun::Direct(run) => run.is_done(),
             PlanRun::Wide(run) => run.is_done(),
         }
@@ -399,10 +453,17 @@ impl<T: Wire, K> PlanOp<'_, T, K> {
 impl<'a, T: Wire, K> Future for PlanOp<'a, T, K> {
     type Output = Result<&'a [T]>;
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let (outcome, buffers) = ready!(self.run.poll(cx));
+        let outcome = match &mut self.run {
+            PlanRun::Done => {
+                ready!(poll_proceed(cx));
+                Ok(())
+            }
+            _ => ready!(self.poll_run(cx)),
+        };
         let plan = self.plan.take().expect("a program completes once");
-        (plan.send, plan.recv) = buffers;
+        plan.is_running = false;
         Poll::Ready(outcome.map(|()| plan.recv.as_slice()))
     }
 }
@@ -417,6 +478,7 @@ impl<T: Wire, K> fmt::Debug for Persistent<T, K> {
 impl<T: Wire, K> fmt::Debug for PlanOp<'_, T, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.run {
+            PlanRun::Done => f.write_str("a run that is complete"),
             PlanRun::Direct(run) => run.fmt(f),
             PlanRun::Wide(run) => run.fmt(f),
         }

@@ -1,14 +1,18 @@
 //! Starts calls, by the buffers that they return.
+//!
+//! A call of one rank is a copy at most. It is done in place, and inlined in the caller; everything else is a function of its own.
+
+use std::ptr;
 
 use ripstop_rt::{
     Error, OpError,
     buffer::{RecvBuf, SendBuf, Wire},
-    internal::{overwrite, room},
+    internal::{CommInternals, offload::LocalCopy, overwrite, room},
 };
 
 use crate::{
     Collectives,
-    blocks::{AllToAllOp, ByBlocks},
+    blocks::{AllToAllOp, BlockSource, ByBlocks},
     call::OrderedCall,
     call_spec::CallSpec,
     op::{
@@ -18,15 +22,40 @@ use crate::{
     },
     plan::RankLayout,
     reduction::Reduction,
+    tuning::AUTO,
 };
 
+#[inline(always)]
 #[track_caller]
 pub(crate) fn barrier(on: &(impl Collectives + ?Sized), spec: &CallSpec<'_>) -> BarrierOp {
+    match lone_copy::<u8>(on, spec) {
+        Some(copy) => complete(on, spec, copy, ([], []), Nothing),
+        None => barrier_of_several(on, spec),
+    }
+}
+
+#[inline(never)]
+#[track_caller]
+fn barrier_of_several(on: &(impl Collectives + ?Sized), spec: &CallSpec<'_>) -> BarrierOp {
     call::<u8>(on, spec).begin(None, [], [], Nothing)
 }
 
+#[inline(always)]
 #[track_caller]
 pub(crate) fn in_place<B: RecvBuf>(
+    on: &(impl Collectives + ?Sized),
+    spec: &CallSpec<'_>,
+    buf: B,
+) -> InPlaceOp<B> {
+    match lone_copy::<B::Elem>(on, spec) {
+        Some(copy) if buf.fault().is_none() => complete(on, spec, copy, ([], buf), InPlace),
+        _ => in_place_of_several(on, spec, buf),
+    }
+}
+
+#[inline(never)]
+#[track_caller]
+fn in_place_of_several<B: RecvBuf>(
     on: &(impl Collectives + ?Sized),
     spec: &CallSpec<'_>,
     buf: B,
@@ -41,6 +70,12 @@ pub(crate) fn exchange<S: SendBuf, R: RecvBuf<Elem = S::Elem>>(
     send: S,
     recv: R,
 ) -> ExchangeOp<S, R> {
+    if let Some(copy) = lone_copy::<S::Elem>(on, spec)
+        && send.fault().is_none()
+        && recv.fault().is_none()
+    {
+        return complete(on, spec, copy, (send, recv), Both);
+    }
     call::<S::Elem>(on, spec).begin(None, send, recv, Both)
 }
 
@@ -50,6 +85,9 @@ pub(crate) fn new_vec<S: SendBuf>(
     spec: &CallSpec<'_>,
     send: S,
 ) -> NewVecOp<S> {
+    if let Some((copy, recv)) = lone_vec(on, spec, &send) {
+        return complete(on, spec, copy, (send, recv), NewVec);
+    }
     let mut call = call::<S::Elem>(on, spec);
     let recv = call.output_vec();
     call.begin(None, send, recv, NewVec)
@@ -61,6 +99,10 @@ pub(crate) fn by_blocks<S: SendBuf>(
     spec: &CallSpec<'_>,
     send: S,
 ) -> AllToAllOp<S> {
+    if let Some((copy, recv)) = lone_vec(on, spec, &send) {
+        let source = Some(BlockSource::Alone(copy.output()));
+        return complete(on, spec, copy, (send, recv), ByBlocks { source });
+    }
     let mut call = call::<S::Elem>(on, spec);
     let recv = call.output_vec();
     let source = call.blocks();
@@ -75,14 +117,35 @@ pub(crate) fn optional_vec<S: SendBuf>(
     send: S,
     root: usize,
 ) -> OptionalVecOp<S> {
+    if let Some((copy, recv)) = lone_vec(on, spec, &send) {
+        return complete(on, spec, copy, (send, recv), OptionalVec(true));
+    }
     let mut call = call::<S::Elem>(on, spec);
     let recv = call.output_vec();
     let is_root = on.communicator().rank() == root;
     call.begin(None, send, recv, OptionalVec(is_root))
 }
 
+#[inline(always)]
 #[track_caller]
 pub(crate) fn reduce_in_place<B: RecvBuf, O: Reduction<B::Elem>>(
+    on: &(impl Collectives + ?Sized),
+    spec: CallSpec<'_>,
+    buf: B,
+    op: O,
+) -> ReduceInPlaceOp<B, O> {
+    match lone_copy::<B::Elem>(on, &spec) {
+        // A result that is narrowed differs from what was widened.
+        Some(copy) if buf.fault().is_none() && widened::<_, O>(&buf).is_none() => {
+            ReductionOp::direct(complete(on, &spec, copy, ([], buf), InPlace))
+        }
+        _ => reduce_in_place_of_several(on, spec, buf, op),
+    }
+}
+
+#[inline(never)]
+#[track_caller]
+fn reduce_in_place_of_several<B: RecvBuf, O: Reduction<B::Elem>>(
     on: &(impl Collectives + ?Sized),
     spec: CallSpec<'_>,
     buf: B,
@@ -117,6 +180,12 @@ where
 {
     let mut spec = spec.reducing::<S::Elem, O>();
     let Some(wide) = widened::<_, O>(&send) else {
+        if let Some(copy) = lone_copy::<S::Elem>(on, &spec)
+            && send.fault().is_none()
+            && recv.fault().is_none()
+        {
+            return ReductionOp::direct(complete(on, &spec, copy, (send, recv), Both));
+        }
         let call = call::<S::Elem>(on, &spec);
         return ReductionOp::direct(call.begin(Some(op.reducer()), send, recv, Both));
     };
@@ -176,6 +245,9 @@ where
 {
     let spec = spec.reducing::<S::Elem, O>();
     let Some(wide) = widened::<_, O>(&send) else {
+        if let Some((copy, recv)) = lone_vec(on, &spec, &send) {
+            return ReductionOp::direct(complete(on, &spec, copy, (send, recv), home));
+        }
         let mut call = call::<S::Elem>(on, &spec);
         let recv = call.output_vec();
         return ReductionOp::direct(call.begin(Some(op.reducer()), send, recv, home));
@@ -223,6 +295,46 @@ where
 fn narrowed<B: RecvBuf, O: Reduction<B::Elem>>(wide: &[O::Acc], mut buf: B) -> B {
     overwrite(&mut buf, &O::narrow(wide));
     buf
+}
+
+/// Returns what the call does if this rank is alone, chooses no algorithm, and nothing is wrong with the arguments.
+#[inline(always)]
+fn lone_copy<T: Wire>(on: &(impl Collectives + ?Sized), spec: &CallSpec<'_>) -> Option<LocalCopy> {
+    if on.communicator().size() == 1 && ptr::eq(on.tuning(), &AUTO) {
+        spec.local_copy::<T>()
+    } else {
+        None
+    }
+}
+
+/// Like [`lone_copy`], with a vector for the result. Returns `None` too if there is no memory for it.
+#[inline]
+fn lone_vec<S: SendBuf>(
+    on: &(impl Collectives + ?Sized),
+    spec: &CallSpec<'_>,
+    send: &S,
+) -> Option<(LocalCopy, Vec<S::Elem>)> {
+    let copy = lone_copy::<S::Elem>(on, spec).filter(|_| send.fault().is_none())?;
+    let mut room = Vec::new();
+    let len = copy.output() / size_of::<S::Elem>();
+    room.try_reserve_exact(len).ok()?;
+    Some((copy, room))
+}
+
+/// Does a call of this rank alone.
+#[inline(always)]
+#[track_caller]
+fn complete<I: SendBuf, O: RecvBuf, H: ReturnBuffers<I, O>>(
+    on: &(impl Collectives + ?Sized),
+    spec: &CallSpec<'_>,
+    copy: LocalCopy,
+    (input, output): (I, O),
+    home: H,
+) -> CollectiveOp<I, O, H> {
+    let run = on
+        .communicator()
+        .complete_alone(spec.name, copy, input, output);
+    CollectiveOp::new(run, home)
 }
 
 #[inline(always)]

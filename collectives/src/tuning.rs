@@ -80,20 +80,24 @@ impl Tuned {
 }
 
 impl Collectives for Comm {
+    #[inline]
     fn communicator(&self) -> &Comm {
         self
     }
 
+    #[inline]
     fn tuning(&self) -> &Tuning {
         &AUTO
     }
 }
 
 impl Collectives for Tuned {
+    #[inline]
     fn communicator(&self) -> &Comm {
         &self.comm
     }
 
+    #[inline]
     fn tuning(&self) -> &Tuning {
         &self.tuning
     }

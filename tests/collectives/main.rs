@@ -1,6 +1,7 @@
 //! Collectives, as users call them.
 #![expect(clippy::unwrap_used, reason = "a failure is the test's")]
 
+mod alone;
 mod combined;
 mod elements;
 mod failing;

@@ -3,38 +3,55 @@
 use super::{Comm, program::CollectivePlace, program::ProgramOp};
 use crate::{
     buffer::{RecvBuf, SendBuf},
-    engine::SingleRoundPoll,
     offload::{CollectiveSpec, LocalCopy},
     proto::collective_id::CollectiveId,
 };
 
+/// A rank makes a turn once in this many collectives of a communicator, because these alone make none.
+const TURN_EVERY: u32 = 32;
+
 impl Comm {
-    /// Does a collective of this rank alone, in its reserved position.
+    /// Does the next collective of this rank alone.
     ///
     /// Anything unusual (a buffer that is too short, a revoked communicator, a runtime that is closing) takes the way of all
     /// collectives, which has the errors.
     #[inline(always)]
+    #[track_caller]
     pub(crate) fn complete_alone<I: SendBuf, O: RecvBuf>(
         &self,
-        place: CollectivePlace,
         name: &'static str,
         copy: LocalCopy,
         input: I,
         mut output: O,
     ) -> ProgramOp<I, O> {
-        if self.may_complete_alone(place.call.tag) && copy.apply(&input, &mut output) {
-            return ProgramOp::completed(name, (input, output));
+        match self.try_alone(copy, &input, &mut output) {
+            Ok(()) => ProgramOp::completed(name, input, output),
+            Err(place) => self.begin_alone(place, name, copy, input, output),
         }
-        self.begin_alone(place, name, copy, input, output)
     }
 
-    /// Returns true if nothing unusual is known about the collective of this number. Makes a turn now and then.
-    fn may_complete_alone(&self, sequence: u32) -> bool {
-        let id = CollectiveId::new(self.id() + 1, sequence);
-        let look = self
-            .shared()
-            .poll_condition(|engine| engine.core.poll_alone(id));
-        look == SingleRoundPoll::Done
+    /// Does the next collective of this rank alone, between buffers that are only borrowed.
+    ///
+    /// # Errors
+    /// Something is unusual: the collective, which has this place, must be begun in the way of all collectives.
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn try_alone<I: SendBuf, O: RecvBuf>(
+        &self,
+        copy: LocalCopy,
+        input: &I,
+        output: &mut O,
+    ) -> Result<(), CollectivePlace> {
+        let call = self.next_collective();
+        if call.tag.is_multiple_of(TURN_EVERY) {
+            self.shared().make_due_turn();
+        }
+        let id = CollectiveId::new(self.id() + 1, call.tag);
+        let is_usual = self.shared().look(|engine| engine.core.is_calm_here(id));
+        if is_usual && copy.apply(input, output) {
+            return Ok(());
+        }
+        Err(CollectivePlace::of(call))
     }
 
     #[cold]
@@ -57,7 +74,6 @@ impl Comm {
 mod tests {
     use crate::{
         Runtime,
-        comm::CollectivePlace,
         error::ErrorKind,
         offload::{LocalCopy, ProgramOp},
     };
@@ -67,8 +83,7 @@ mod tests {
         let runtime = Runtime::builder().init().unwrap();
         let world = runtime.world();
         let call = |input: Vec<u32>, output: Vec<u32>| -> ProgramOp<Vec<u32>, Vec<u32>> {
-            let place = CollectivePlace::reserve(&world);
-            world.complete_alone(place, "gather_into", LocalCopy::Bytes(8), input, output)
+            world.complete_alone("gather_into", LocalCopy::Bytes(8), input, output)
         };
         runtime.block_on(async {
             let done = call(vec![1, 2, 3], vec![0; 4]);

@@ -30,10 +30,17 @@ use crate::{
 #[must_use = "await it, or call `detach`"]
 pub struct ProgramOp<I: SendBuf, O: RecvBuf> {
     name: &'static str,
-    /// `None` once the buffers have been returned, and if the collective completed at its call.
-    flight: Option<CollectiveFlight<I, O>>,
-    /// The buffers of a collective that completed at its call, until they are returned.
-    filled: Option<(I, O)>,
+    stage: ProgramStage<I, O>,
+}
+
+/// The buffers, also with an error.
+type ProgramOutcome<I, O> = Result<(I, O), OpError<(I, O)>>;
+
+enum ProgramStage<I: SendBuf, O: RecvBuf> {
+    /// The collective completed at its call. Holds the buffers until they are returned.
+    Filled(Option<(I, O)>),
+    /// `None` once the buffers have been returned.
+    Flight(Option<CollectiveFlight<I, O>>),
 }
 
 struct CollectiveFlight<I: SendBuf, O: RecvBuf> {
@@ -77,8 +84,13 @@ impl CollectivePlace {
     #[inline]
     #[track_caller]
     pub(crate) fn reserve(comm: &Comm) -> Self {
+        Self::of(comm.next_collective())
+    }
+
+    /// Returns the place of a call that begins before any with a later position.
+    pub(super) const fn of(call: CollectiveCall) -> Self {
         Self {
-            call: comm.next_collective(),
+            call,
             waits: false,
             promise: None,
         }
@@ -163,17 +175,16 @@ impl Comm {
         (call.offload, call.with_block_events) = (by_lists, collective.with_block_events);
         let mut op = ProgramOp {
             name: collective.name,
-            flight: Some(CollectiveFlight {
+            stage: ProgramStage::Flight(Some(CollectiveFlight {
                 state: CollectiveState::SingleRound(SingleRoundRun::new(call, buffers)),
                 comm: handle_cache::clone_handle(self),
                 hosted: false,
-            }),
-            filled: None,
+            })),
         };
         if executor == Executor::Host {
             return op.hosted();
         }
-        if let Some(flight) = &mut op.flight {
+        if let Some(flight) = op.flight_mut() {
             flight.begin();
         }
         drop(promise); // the promise must live until here
@@ -184,11 +195,25 @@ impl Comm {
 impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
     /// Makes the future of a collective that completed at its call.
     #[inline(always)]
-    pub(super) const fn completed(name: &'static str, filled: (I, O)) -> Self {
-        Self {
-            name,
-            flight: None,
-            filled: Some(filled),
+    pub(super) const fn completed(name: &'static str, input: I, output: O) -> Self {
+        let stage = ProgramStage::Filled(Some((input, output)));
+        Self { name, stage }
+    }
+
+    /// Returns the flight of a collective that did not complete at its call, until the buffers are returned.
+    #[inline(always)]
+    const fn flight_mut(&mut self) -> Option<&mut CollectiveFlight<I, O>> {
+        match &mut self.stage {
+            ProgramStage::Filled(_) => None,
+            ProgramStage::Flight(flight) => flight.as_mut(),
+        }
+    }
+
+    #[inline(always)]
+    const fn flight(&self) -> Option<&CollectiveFlight<I, O>> {
+        match &self.stage {
+            ProgramStage::Filled(_) => None,
+            ProgramStage::Flight(flight) => flight.as_ref(),
         }
     }
 
@@ -200,7 +225,7 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
     /// This is the baseline for comparisons, like the setting `RIPSTOP_COLLECTIVES=host`. Dropping the future lets the
     /// collective complete in the background again.
     fn hosted(mut self) -> Self {
-        if let Some(flight) = &mut self.flight
+        if let Some(flight) = self.flight_mut()
             && !flight.has_ended()
         {
             flight.with_run(|engine, ticket| engine.core.collectives().host_run(ticket));
@@ -211,7 +236,7 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
 
     /// Returns true if awaiting this would not wait.
     pub fn is_done(&self) -> bool {
-        self.flight.as_ref().is_none_or(|flight| {
+        self.flight().is_none_or(|flight| {
             let shared = flight.comm.shared();
             flight.has_ended()
                 || shared.test_condition(|engine| match &flight.state {
@@ -228,7 +253,7 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
 
     /// Makes the collective record its completed receives, for [`poll_block_event`](Self::poll_block_event).
     pub fn record_block_events(&mut self) {
-        if let Some(flight) = &mut self.flight
+        if let Some(flight) = self.flight_mut()
             && !flight.has_ended()
         {
             flight.with_run(|engine, ticket| engine.collectives().record_block_events(ticket));
@@ -245,7 +270,7 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
         cx: &Context<'_>,
     ) -> Poll<Option<(CommRank, Vec<T>)>> {
         ready!(poll_proceed(cx));
-        let Some(flight) = self.flight.as_mut().filter(|flight| !flight.has_ended()) else {
+        let Some(flight) = self.flight_mut().filter(|flight| !flight.has_ended()) else {
             return Poll::Ready(None);
         };
         flight.poll_by(|flight| {
@@ -260,101 +285,116 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
 }
 
 impl<I: SendBuf, O: RecvBuf> Future for ProgramOp<I, O> {
-    type Output = Result<(I, O), OpError<(I, O)>>;
+    type Output = ProgramOutcome<I, O>;
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         ready!(poll_proceed(cx));
-        match self.filled.take() {
-            Some(filled) => Poll::Ready(Ok(filled)),
-            None => self.poll_flight(cx),
+        let name = self.name;
+        match &mut self.stage {
+            ProgramStage::Filled(filled) => match filled.take() {
+                Some(filled) => Poll::Ready(Ok(filled)),
+                None => polled_after_end(),
+            },
+            ProgramStage::Flight(flight) => poll_flight(name, flight, cx),
         }
     }
 }
 
-impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
-    /// Polls a collective that did not complete at its call.
-    fn poll_flight(&mut self, cx: &mut Context<'_>) -> Poll<<Self as Future>::Output> {
-        let Some(flight) = &mut self.flight else {
-            panic!("a collective was polled after it had completed")
-        };
-        if flight.is_single_round_over()
-            && let Some(CollectiveFlight {
-                state: CollectiveState::SingleRound(single_round),
-                comm,
-                ..
-            }) = self.flight.take()
-        {
-            let (filled, call) = single_round.into_filled();
-            handle_cache::cache_handle(comm);
-            handle_cache::cache_call(call);
-            return Poll::Ready(Ok(filled));
-        }
-        let flight = self.flight.as_mut().expect("just seen");
-        if let CollectiveState::Disagrees(_) = &flight.state {
-            return self.poll_mismatch(cx);
-        }
-        let polled = flight.poll_by(|flight| flight.poll(cx));
-        let (outcome, input, output, panic) = ready!(polled);
-        let mut flight = self.flight.take().expect("just seen");
-        if let Some(panic) = panic {
-            resume_unwind(panic);
-        }
-        match outcome {
-            Ok(_) => {
-                handle_cache::cache_handle(flight.comm);
-                Poll::Ready(Ok((input, output)))
-            }
-            Err(failure) => {
-                flight.state = CollectiveState::Disagrees(Box::new(MismatchedCall {
-                    limit: Box::pin(executor::sleep(flight.comm.shared(), REPORT_MAX)),
-                    failure: *failure,
-                    buffers: (input, output),
-                }));
-                self.flight = Some(flight);
-                self.poll_mismatch(cx)
-            }
-        }
-    }
+#[cold]
+fn polled_after_end() -> ! {
+    panic!("a collective was polled after it had completed")
+}
 
-    /// Returns the error, once the ranks that disagree have reported their calls or the time limit has passed.
-    #[cold]
-    fn poll_mismatch(&mut self, cx: &mut Context<'_>) -> Poll<<Self as Future>::Output> {
-        let flight = self.flight.as_mut().expect("it has failed just now");
-        if let CollectiveState::Disagrees(mismatch) = &mut flight.state
-            && let ErrorKind::Mismatch { .. } = &mismatch.failure.kind
-        {
-            let (ctx, shared) = (flight.comm.id() + 1, flight.comm.shared());
-            let descriptions =
-                shared.with(|engine| engine.core.collectives().poll_descriptions(ctx, cx.waker()));
-            if descriptions.is_pending() {
-                ready!(mismatch.limit.as_mut().poll(cx));
-            }
-        }
-        let Some(CollectiveFlight {
-            state: CollectiveState::Disagrees(mismatch),
+/// Polls a collective that did not complete at its call.
+fn poll_flight<I: SendBuf, O: RecvBuf>(
+    name: &'static str,
+    place: &mut Option<CollectiveFlight<I, O>>,
+    cx: &mut Context<'_>,
+) -> Poll<ProgramOutcome<I, O>> {
+    let Some(flight) = place else {
+        polled_after_end()
+    };
+    if flight.is_single_round_over()
+        && let Some(CollectiveFlight {
+            state: CollectiveState::SingleRound(single_round),
             comm,
             ..
-        }) = self.flight.take()
-        else {
-            unreachable!("just seen")
-        };
-        let MismatchedCall {
-            mut failure,
-            buffers: buf,
-            ..
-        } = *mismatch;
-        if let ErrorKind::Mismatch { rank, other, calls } = &mut failure.kind {
-            let known = |engine: &mut Engine| engine.core.collectives().disagreement(comm.id() + 1);
-            if let Some((ranks, descriptions)) = comm.shared().with(known) {
-                [*rank, *other] = ranks.map(|rank| rank.0 as usize);
-                *calls = descriptions;
-            }
-        }
-        let error = comm.error(self.name, failure.kind, None, None);
-        let error = error.called_at(failure.info.at);
-        Poll::Ready(Err(OpError { error, buf }))
+        }) = place.take()
+    {
+        let (filled, call) = single_round.into_filled();
+        handle_cache::cache_handle(comm);
+        handle_cache::cache_call(call);
+        return Poll::Ready(Ok(filled));
     }
+    let flight = place.as_mut().expect("just seen");
+    if let CollectiveState::Disagrees(_) = &flight.state {
+        return poll_mismatch(name, place, cx);
+    }
+    let polled = flight.poll_by(|flight| flight.poll(cx));
+    let (outcome, input, output, panic) = ready!(polled);
+    let mut flight = place.take().expect("just seen");
+    if let Some(panic) = panic {
+        resume_unwind(panic);
+    }
+    match outcome {
+        Ok(_) => {
+            handle_cache::cache_handle(flight.comm);
+            Poll::Ready(Ok((input, output)))
+        }
+        Err(failure) => {
+            flight.state = CollectiveState::Disagrees(Box::new(MismatchedCall {
+                limit: Box::pin(executor::sleep(flight.comm.shared(), REPORT_MAX)),
+                failure: *failure,
+                buffers: (input, output),
+            }));
+            *place = Some(flight);
+            poll_mismatch(name, place, cx)
+        }
+    }
+}
+
+/// Returns the error, once the ranks that disagree have reported their calls or the time limit has passed.
+#[cold]
+fn poll_mismatch<I: SendBuf, O: RecvBuf>(
+    name: &'static str,
+    place: &mut Option<CollectiveFlight<I, O>>,
+    cx: &mut Context<'_>,
+) -> Poll<ProgramOutcome<I, O>> {
+    let flight = place.as_mut().expect("it has failed just now");
+    if let CollectiveState::Disagrees(mismatch) = &mut flight.state
+        && let ErrorKind::Mismatch { .. } = &mismatch.failure.kind
+    {
+        let (ctx, shared) = (flight.comm.id() + 1, flight.comm.shared());
+        let descriptions =
+            shared.with(|engine| engine.core.collectives().poll_descriptions(ctx, cx.waker()));
+        if descriptions.is_pending() {
+            ready!(mismatch.limit.as_mut().poll(cx));
+        }
+    }
+    let Some(CollectiveFlight {
+        state: CollectiveState::Disagrees(mismatch),
+        comm,
+        ..
+    }) = place.take()
+    else {
+        unreachable!("just seen")
+    };
+    let MismatchedCall {
+        mut failure,
+        buffers: buf,
+        ..
+    } = *mismatch;
+    if let ErrorKind::Mismatch { rank, other, calls } = &mut failure.kind {
+        let known = |engine: &mut Engine| engine.core.collectives().disagreement(comm.id() + 1);
+        if let Some((ranks, descriptions)) = comm.shared().with(known) {
+            [*rank, *other] = ranks.map(|rank| rank.0 as usize);
+            *calls = descriptions;
+        }
+    }
+    let error = comm.error(name, failure.kind, None, None);
+    let error = error.called_at(failure.info.at);
+    Poll::Ready(Err(OpError { error, buf }))
 }
 
 impl<I: SendBuf, O: RecvBuf> CollectiveFlight<I, O> {
@@ -448,7 +488,7 @@ impl<I: SendBuf, O: RecvBuf> CollectiveFlight<I, O> {
 impl<I: SendBuf, O: RecvBuf> Drop for ProgramOp<I, O> {
     #[inline]
     fn drop(&mut self) {
-        if self.flight.is_some() {
+        if let ProgramStage::Flight(Some(_)) = &self.stage {
             self.detach_flight();
         }
     }
@@ -460,13 +500,13 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
             state: CollectiveState::Disagrees(mismatch),
             comm,
             ..
-        }) = &self.flight
+        }) = self.flight()
         {
             let info = &mismatch.failure.info;
             comm.shared()
                 .with(|engine| engine.core.collectives().forget_outcome(info));
         }
-        if let Some(flight) = &mut self.flight
+        if let Some(flight) = self.flight_mut()
             && !flight.is_single_round_over()
             // The collective does not exist any more if a panic interrupted the change from `SingleRound` to `Run`.
             && !matches!(flight.state, CollectiveState::Between | CollectiveState::Disagrees(_))

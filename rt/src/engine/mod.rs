@@ -327,14 +327,10 @@ impl EngineCore {
         CollectivePart { programs, p2p }
     }
 
-    /// Returns `Done` if a collective of this rank alone may complete at its call, because nothing unusual is known about it.
+    /// Returns true if nothing unusual is known about this collective and its communicator. Its ranks are not looked at.
     #[inline]
-    pub(crate) fn poll_alone(&self, id: CollectiveId) -> SingleRoundPoll {
-        if self.p2p.common.is_calm_for(id) {
-            SingleRoundPoll::Done
-        } else {
-            SingleRoundPoll::Fallback
-        }
+    pub(crate) fn is_calm_here(&self, id: CollectiveId) -> bool {
+        self.p2p.common.is_calm_for(id)
     }
 
     /// Returns true if a turn is due, because collectives that complete in their first poll make none.

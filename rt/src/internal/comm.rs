@@ -97,16 +97,28 @@ pub trait CommInternals {
         output: O,
     ) -> ProgramOp<I, O>;
 
-    /// Does a collective of a communicator of one rank, which completes at its call. The future has the errors of
+    /// Does the next collective of a communicator of one rank, which completes at its call. The future has the errors of
     /// [`run_program`](Self::run_program).
+    #[track_caller]
     fn complete_alone<I: SendBuf, O: RecvBuf>(
         &self,
-        place: CollectivePlace,
         name: &'static str,
         copy: LocalCopy,
         input: I,
         output: O,
     ) -> ProgramOp<I, O>;
+
+    /// Like [`complete_alone`](Self::complete_alone), between buffers that are only borrowed.
+    ///
+    /// # Errors
+    /// The collective must be begun in this place by [`run_program_in`](Self::run_program_in), which has the errors.
+    #[track_caller]
+    fn try_alone<I: SendBuf, O: RecvBuf>(
+        &self,
+        copy: LocalCopy,
+        input: &I,
+        output: &mut O,
+    ) -> Result<(), CollectivePlace>;
 
     /// Fails a collective that this rank cannot begin because an argument is wrong. The error is `InvalidArgument` with
     /// `sentence` here, and `Aborted` on the other ranks.
@@ -191,15 +203,26 @@ impl CommInternals for Comm {
     }
 
     #[inline(always)]
+    #[track_caller]
     fn complete_alone<I: SendBuf, O: RecvBuf>(
         &self,
-        place: CollectivePlace,
         name: &'static str,
         copy: LocalCopy,
         input: I,
         output: O,
     ) -> ProgramOp<I, O> {
-        Self::complete_alone(self, place, name, copy, input, output)
+        Self::complete_alone(self, name, copy, input, output)
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    fn try_alone<I: SendBuf, O: RecvBuf>(
+        &self,
+        copy: LocalCopy,
+        input: &I,
+        output: &mut O,
+    ) -> Result<(), CollectivePlace> {
+        Self::try_alone(self, copy, input, output)
     }
 
     #[cold]

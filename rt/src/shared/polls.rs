@@ -123,6 +123,20 @@ impl RuntimeShared {
         found
     }
 
+    /// Returns what `look` sees in the engine, which stays as it is.
+    #[inline(always)]
+    pub(crate) fn look<R>(&self, look: impl FnOnce(&Engine) -> R) -> R {
+        look(&self.engine.lock())
+    }
+
+    /// Makes a turn, for a rank that calls what makes none. Other ranks wait for turns.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn make_due_turn(&self) {
+        let found = SingleRoundPoll::Done;
+        self.look_between_turns(self.lock_engine(), found, |_| found);
+    }
+
     #[inline(never)]
     fn look_between_turns<'a>(
         &'a self,
