@@ -33,6 +33,7 @@ pub mod sim;
 mod sync;
 mod threads;
 mod topology;
+mod trace;
 mod view;
 
 /// Returns a text about what io_uring can do on this machine, or the reason why it does not work and what would help.

@@ -137,6 +137,7 @@ impl Runtime {
     /// Ends this rank without closing. Peers see the process end, and operations that wait for this rank fail with `PeerFailed`.
     pub(crate) fn abandon(self) {
         last_calls::notify_mismatch(&self.handle.shared);
+        let _incomplete = self.handle.shared.end_trace();
         mem::forget(self);
     }
 
@@ -185,6 +186,12 @@ impl ShutdownParts {
         let agreed = last_calls::compare_calls(&self.shared, is_called);
         self.shared.begin_close();
         executor::drain(&self.shared);
+        if let Some(sentence) = self.shared.end_trace() {
+            // Printed by default, because the trace was asked for.
+            let rank = self.shared.place.rank.0;
+            let _printing = EventPrinter::start(&self.shared.settings, rank);
+            warn(&sentence);
+        }
         self.shut();
         let unreceived = self.shared.with(|engine| engine.core.p2p.take_unreceived());
         if let Some(sentence) = unreceived {
@@ -196,6 +203,7 @@ impl ShutdownParts {
 
     fn shut(&mut self) {
         self.shared.publish_end();
+        let _incomplete = self.shared.end_trace(); // after a panic
         self.shared.agent.stop();
         self.shared.wake_seat_sleeper();
         let is_on_agent = self.is_on_agent();
@@ -330,7 +338,7 @@ impl Builder {
                 driver,
             )
         };
-        parts.report_failures();
+        parts.start_reports()?;
         let (shared, arrival) = (Arc::new(RuntimeShared::new(parts)), arrival);
         let agent = match shared.settings.progress {
             ProgressMode::Thread => Some(ProgressAgent::start(&shared).map_err(transport)?),

@@ -92,7 +92,7 @@ impl PointToPoint {
             && !common.has_program_events()
             && !common.has_deferred()
             && common.exposed.is_settled();
-        let none_lost = common.peers.downs() == 0 && !common.revokes && !common.any_revoked();
+        let none_lost = common.peers.downs() == 0 && !common.unusual && !common.any_revoked();
         // Lost and reordered messages set clocks, and an adapter that matches tags borrows buffers.
         let is_plain = common.peers.reliable && self.hw_matching_min.is_none();
         is_at_work && nothing_waits && none_lost && is_plain && !self.fetches.is_active()

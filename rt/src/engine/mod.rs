@@ -29,6 +29,7 @@ mod sleeper;
 mod stall_probe;
 #[cfg(test)]
 mod tests;
+mod traced_ops;
 mod window;
 
 use ripstop_fabric::{
@@ -330,7 +331,7 @@ impl EngineCore {
     /// Returns true if nothing unusual is known about this collective and its communicator. Its ranks are not looked at.
     #[inline]
     pub(crate) fn is_calm_here(&self, id: CollectiveId) -> bool {
-        self.p2p.common.is_calm_for(id)
+        self.p2p.common.is_calm_for(id, true)
     }
 
     /// Returns true if a turn is due, because collectives that complete in their first poll make none.

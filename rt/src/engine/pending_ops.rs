@@ -50,7 +50,7 @@ impl EngineCore {
     pub(crate) fn pending_ops(&mut self) -> Vec<PendingOpReport> {
         self.collectives().post_all_waits(); // turns direct receives into operations, which can be listed
         // A program is listed once, as one of the messages for which it waits.
-        let messages = |slot: &OpSlot| name(&slot.state).is_some() && !slot.in_program;
+        let messages = |slot: &OpSlot| name(&slot.state).is_some() && !slot.is_in_program();
         let mut pending = self.p2p.common.ops.select(messages);
         pending.extend(self.programs.representatives());
         let waiting = |op| {

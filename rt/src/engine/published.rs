@@ -71,7 +71,7 @@ impl EngineCore {
             in_flight.extend(self.p2p.common.ops.select(|slot| {
                 let is_one = room > 0
                     && slot.waker.is_some() == is_awaited
-                    && !slot.in_program
+                    && !slot.is_in_program()
                     && kind_of(&slot.state, slot.info.probe, slot.info.ctx).is_some();
                 room -= usize::from(is_one);
                 is_one

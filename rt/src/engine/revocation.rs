@@ -96,14 +96,14 @@ impl EngineCore {
             return;
         }
         self.p2p.common.make_void(ctx + 1);
-        self.p2p.common.revokes = true;
         self.recovery().announce_revocation(ctx);
         self.collectives().void_programs(ctx + 1);
         let is_of = |its: u32| its & !1 == ctx;
         self.p2p
             .fail_posted(|want| is_of(want.ctx), |_| ErrorKind::Revoked);
-        let sends =
-            |slot: &OpSlot| is_of(slot.info.ctx) && slot.state.is_sending() && !slot.in_program;
+        let sends = |slot: &OpSlot| {
+            is_of(slot.info.ctx) && slot.state.is_sending() && !slot.is_in_program()
+        };
         for op in self.p2p.common.ops.select(sends) {
             self.p2p.withdraw(op, ErrorKind::Revoked);
         }

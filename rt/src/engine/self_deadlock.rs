@@ -100,7 +100,7 @@ impl EngineCore {
     fn is_for_others(&self, slot: &OpSlot) -> bool {
         match slot.state {
             OpState::Free | OpState::Done(_) | OpState::Failed | OpState::Lost => false,
-            OpState::Posted(_) => slot.in_program, // its source was checked above
+            OpState::Posted(_) => slot.is_in_program(), // its source was checked above
             OpState::Queued | OpState::Offered => slot.info.peer != Some(self.p2p.common.me),
             _ => true,
         }

@@ -46,6 +46,11 @@ pub mod report {
     pub use crate::boot::report::{FailureReport, FailureReporter, PeerDeparture};
 }
 
+/// The traces of ranks: what each recorded of its operations.
+pub mod trace {
+    pub use crate::trace::format;
+}
+
 /// The views of ranks, and what they say about a job.
 pub mod view {
     pub use crate::{

@@ -23,7 +23,7 @@ pub(crate) use self::{
     op_state::{
         InboundTransfer, MessageStatus, OpFailure, OpInfo, OpOutcome, OpState, ReservedMessage,
     },
-    slot::OpSlot,
+    slot::{IN_PROGRAM, OpSlot, TRACED},
 };
 use crate::{
     buffer::{RecvBuf, SendBuf, Wire},
@@ -195,7 +195,7 @@ impl OpTable {
     ) -> OpId {
         let bare = self.live(buffers).lacks_values();
         let op = self.make(info, OpState::Queued, |held| held.borrow(area, bare));
-        self.live(op).in_program = true;
+        self.live(op).marks = IN_PROGRAM;
         op
     }
 

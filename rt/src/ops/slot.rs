@@ -14,6 +14,12 @@ use super::{
 };
 use crate::{buffer::TypeSig, error::ErrorKind, group::WorldRank, reactor::TimerId};
 
+/// Marks a message of a program. It has no buffer and no future of its own, and its program is notified when it is complete.
+pub(crate) const IN_PROGRAM: u8 = 1;
+
+/// Marks an operation whose beginning is in the rank's trace, which also records the end.
+pub(crate) const TRACED: u8 = 2;
+
 /// The slot of one operation.
 pub(crate) struct OpSlot {
     generation: u32,
@@ -24,9 +30,8 @@ pub(crate) struct OpSlot {
     why: Option<Box<ErrorKind>>,
     /// True if the future was dropped, so that the rest of the operation belongs to the engine.
     pub(crate) orphan: bool,
-    /// True for a message of a program. It has no buffer and no future of its own, and its program is notified when it
-    /// is complete.
-    pub(crate) in_program: bool,
+    /// Zero for most operations. [`IN_PROGRAM`] or [`TRACED`] if another part is notified when the operation is complete.
+    pub(crate) marks: u8,
     /// True while the buffer is lent to the driver for a message that may arrive. The driver may write to it at any
     /// moment, so no other code uses it meanwhile.
     pub(crate) lent: bool,
@@ -55,7 +60,7 @@ impl OpSlot {
             state: OpState::Free,
             why: None,
             orphan: false,
-            in_program: false,
+            marks: 0,
             lent: false,
             waker: None,
             timer: None,
@@ -74,7 +79,7 @@ impl OpSlot {
         self.area = hold(&mut self.held);
         self.state = life;
         self.orphan = false;
-        self.in_program = false;
+        self.marks = 0;
         debug_assert!(!self.lent, "a free slot has no buffer");
         self.info = info;
         self.generation
@@ -213,7 +218,21 @@ impl OpSlot {
     /// for. A buffer that grows has room for it then.
     #[inline(always)]
     pub(crate) fn takes(&mut self, sig: u64, bytes: usize) -> bool {
-        !(self.info.probe | self.lent | self.in_program) && self.admit(sig, bytes as u64).is_ok()
+        let marks = u8::from(self.info.probe) | u8::from(self.lent) | self.marks;
+        marks == 0 && self.admit(sig, bytes as u64).is_ok()
+    }
+
+    /// Like [`takes`](Self::takes), for a caller that completes the operation as any other, so that it may be traced.
+    #[inline]
+    pub(crate) fn takes_later(&mut self, sig: u64, bytes: usize) -> bool {
+        !(self.info.probe | self.lent | self.is_in_program())
+            && self.admit(sig, bytes as u64).is_ok()
+    }
+
+    /// Returns true for a message of a program.
+    #[inline]
+    pub(crate) const fn is_in_program(&self) -> bool {
+        self.marks & IN_PROGRAM != 0
     }
 
     #[cold]

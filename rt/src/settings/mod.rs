@@ -4,7 +4,7 @@ mod choices;
 mod nearest;
 mod table;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use ripstop_fabric::{
     provider::{DriverSetting, DriverValues},
@@ -57,6 +57,10 @@ pub struct Settings {
     pub boot_timeout: Duration,
     /// `RIPSTOP_STUCK_AFTER`; zero means never.
     pub stuck_after: Duration,
+    /// `RIPSTOP_TRACE`; empty means no trace.
+    pub trace: PathBuf,
+    /// `RIPSTOP_PROFILE`; empty means no profile.
+    pub profile: PathBuf,
     /// `RIPSTOP_LOG`.
     pub log: LogLevel,
     /// `RIPSTOP_COLLECTIVES`.
@@ -115,6 +119,8 @@ impl Settings {
             boot: "auto".to_owned(),
             boot_timeout: Duration::from_secs(60),
             stuck_after: Duration::from_secs(300),
+            trace: PathBuf::new(),
+            profile: PathBuf::new(),
             log: LogLevel::Warn,
             collectives: Executor::Offload,
             algorithms: BTreeMap::new(),

@@ -1,6 +1,6 @@
 //! The table of settings: name, range, meaning and field of each variable.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use ripstop_fabric::{
     provider::parsing::{auto_or, one_of, or_auto, within},
@@ -198,6 +198,23 @@ pub(super) const TABLE: &[SettingSpec] = &[
         |value| within(0..=31_536_000, value).map(Duration::from_secs),
         |time: &Duration| time.as_secs().to_string()
     ),
+    row!(
+        trace: "RIPSTOP_TRACE",
+        "none | the start of a file name",
+        "where each rank records when its operations began, were awaited and ended: in the file of this name, a point and the \
+         number of the rank. `ripstop trace` reads these files",
+        path,
+        path_text
+    ),
+    row!(
+        profile: "RIPSTOP_PROFILE",
+        "none | 1 | a file name",
+        "whether `ripstop run` prints at the end at which lines ranks waited, and for whom. It also writes everything to the \
+         file of this name, as JSON or CSV if the name ends so. With other launchers or on several hosts, set RIPSTOP_TRACE, and \
+         call `ripstop profile`",
+        path,
+        path_text
+    ),
     algorithm!(
         "RIPSTOP_BARRIER",
         "barrier",
@@ -232,3 +249,18 @@ pub(super) const TABLE: &[SettingSpec] = &[
         "recursive_halving | pairwise[:window] | ring | reduce_and_scatter"
     ),
 ];
+
+/// Reads a path, or `none` for no path.
+#[expect(clippy::unnecessary_wraps, reason = "as the other readers of values")]
+fn path(value: &str) -> Option<PathBuf> {
+    Some(PathBuf::from(if value == "none" { "" } else { value }))
+}
+
+#[expect(clippy::ptr_arg, reason = "as the other writers of values")]
+fn path_text(path: &PathBuf) -> String {
+    if path.as_os_str().is_empty() {
+        "none".to_owned()
+    } else {
+        path.display().to_string()
+    }
+}

@@ -15,10 +15,12 @@ use crate::{
     },
     clock::Clock,
     engine::Engine,
+    error::{Error, ErrorKind, Result},
     group::WorldRank,
     reactor::{Notifier, SleepBackend},
     settings::Settings,
     sim::RankHost,
+    trace::TraceRecorder,
     view::ViewPublisher,
 };
 
@@ -139,9 +141,46 @@ impl JobLink {
 }
 
 impl RuntimeParts {
+    /// Makes the engine report failed peers, and record a trace if the settings say so.
+    ///
+    /// # Errors
+    /// The same as those of [`start_trace`](Self::start_trace).
+    pub(crate) fn start_reports(&mut self) -> Result<()> {
+        self.report_failures();
+        self.start_trace()
+    }
+
+    /// Makes the engine record a trace, if `RIPSTOP_TRACE` says so.
+    ///
+    /// # Errors
+    /// The file of this rank cannot be made.
+    fn start_trace(&mut self) -> Result<()> {
+        let base = &self.settings.trace;
+        if base.as_os_str().is_empty() {
+            return if self.settings.profile.as_os_str().is_empty() {
+                Ok(())
+            } else {
+                let sentence = "RIPSTOP_PROFILE is set, and `ripstop run` on one machine did not start this rank: set \
+                                RIPSTOP_TRACE=FILE instead, and call `ripstop profile FILE` after the job";
+                Err(Error::new("init", ErrorKind::Setup(sentence.to_owned())))
+            };
+        }
+        let (rank, size) = (self.place.rank.0, self.place.size);
+        let recorder = TraceRecorder::create(base, rank, size).map_err(|why| {
+            let sentence = format!(
+                "RIPSTOP_TRACE is {base}, and rank {rank} cannot make the file {base}.{rank}: {why}. Name a file in a directory \
+                 where each rank may write, or unset the variable",
+                base = base.display()
+            );
+            Error::new("init", ErrorKind::Setup(sentence))
+        })?;
+        self.engine.start_trace(recorder);
+        Ok(())
+    }
+
     /// Makes the engine report failed peers before the application is notified. A rank that never got the addresses of
     /// the others reports none, because that is not the fault of its peers.
-    pub(crate) fn report_failures(&mut self) {
+    fn report_failures(&mut self) {
         let Some(reporter) = self.reporter.clone() else {
             return;
         };

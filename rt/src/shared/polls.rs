@@ -73,6 +73,7 @@ impl RuntimeShared {
     #[inline(never)]
     fn make_turns_for(&self, op: OpId, engine: &mut Engine) -> bool {
         let (turns, disturbed) = self.turn_budget(engine);
+        engine.core.p2p.common.trace_wait(op);
         for _ in 0..turns {
             engine_turn(engine, &self.clock);
             if engine.core.p2p.common.is_done(op) || engine.core.p2p.common.has_deferred() {

@@ -28,6 +28,7 @@ impl RuntimeShared {
         // A task on tokio says nothing about the threads of the application. The snapshot of an agent counts only while one of
         // these threads parks.
         snapshot.is_passive &= matches!(sleeper, SleeperKind::Application | SleeperKind::Agent);
+        engine.flush_trace();
         // A thread that parks later sees this snapshot.
         view.write(snapshot, self.seat.has_waiting(), now);
         None
@@ -52,6 +53,11 @@ impl RuntimeShared {
     /// Records whether threads of the application sleep, perhaps while the agent sits.
     pub(super) fn mark_parked(&self) {
         self.change_view(|view| view.set_parked(self.seat.has_waiting()));
+    }
+
+    /// Ends the trace of this rank, if it records one. Returns a sentence if records are missing.
+    pub(crate) fn end_trace(&self) -> Option<String> {
+        self.with(Engine::end_trace)
     }
 
     /// Publishes that this rank leaves its job.

@@ -137,6 +137,11 @@ impl CallDescription {
 }
 
 impl ProgramTable {
+    /// Returns the description of collectives of this signature.
+    pub(in crate::engine) fn collective_name(&self, sig: u64) -> &str {
+        self.descriptions.name(sig)
+    }
+
     /// Returns the collectives in flight, with the descriptions of their calls.
     pub(in crate::engine) fn running_collectives(&self) -> impl Iterator<Item = (&OpInfo, &str)> {
         let runs = self.runs.iter().flatten();

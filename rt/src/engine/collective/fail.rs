@@ -163,6 +163,8 @@ impl CollectivePart<'_> {
         if self.p2p.common.is_void(id.context) {
             return;
         }
+        self.p2p.common.unusual = true;
+        self.p2p.common.unusual = true;
         let is_new = self.p2p.common.calls.revoke(id, why);
         if let CollectiveFailure::Mismatch(one, other) = why {
             self.note_pair(id, [one, other], is_new);

@@ -294,6 +294,7 @@ impl Engine {
     ) -> RunTicket<I, O> {
         self.preconnect(&call.group, &call.program);
         let (buffers, areas) = self.core.p2p.common.ops.hold_pair(call.op_info(), buffers);
+        self.core.trace_run(&call, buffers.op);
         let run = self.core.collectives().begin(call, buffers.op, areas, over);
         if self.core.p2p.common.ended {
             self.core.end_collectives();

@@ -56,6 +56,7 @@ impl Engine {
         &mut self,
         run: &mut SingleRoundRun<I, O>,
     ) -> SingleRoundPoll {
+        self.core.trace_collective(&run.call);
         let call = &run.call;
         let Some(single_round) = call.program.single_round() else {
             return SingleRoundPoll::Fallback;
@@ -136,7 +137,10 @@ impl Engine {
     ) -> SingleRoundPoll {
         match self.find(&run.call) {
             SingleRoundPoll::Done => {}
-            found => return found,
+            found => {
+                self.core.p2p.common.trace_collective_wait(run.call.id());
+                return found;
+            }
         }
         let Some(memory) = self
             .core
@@ -198,6 +202,7 @@ impl Engine {
         }
         let calls = &mut self.core.p2p.common.calls;
         calls.note_over(call.id(), call.sig, call.at);
+        self.core.p2p.common.trace_collective_end(call.id());
         run.ended = true;
         SingleRoundPoll::Done
     }
@@ -333,7 +338,8 @@ impl RunCall {
     /// Returns true if nothing unusual is known about this collective, its ranks and its communicator.
     #[inline]
     fn is_calm(&self, common: &EngineCommons) -> bool {
-        common.is_calm_for(self.id()) && (common.peers.downs() == 0 || self.are_all_up(common))
+        common.is_calm_for(self.id(), false)
+            && (common.peers.downs() == 0 || self.are_all_up(common))
     }
 
     #[inline(never)]

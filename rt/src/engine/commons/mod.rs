@@ -28,12 +28,15 @@ use crate::{
     clock::ClockTime,
     error::ErrorKind,
     group::{RankGroup, WorldRank},
-    ops::{ErasedBuffer, MessageStatus, OpOutcome, OpState, OpTable, OpTicket, ReservedMessage},
+    ops::{
+        ErasedBuffer, MessageStatus, OpOutcome, OpState, OpTable, OpTicket, ReservedMessage, TRACED,
+    },
     proto::{
         path::PathTables,
         wire::{self, OpId, WireKind},
     },
     reactor::{TimerId, Timers},
+    trace::TraceRecorder,
 };
 
 /// What is known of the engine since it was used for anything but the short way (rt/src/engine/calm.rs).
@@ -73,8 +76,8 @@ pub(crate) struct EngineCommons {
     pub(super) has_slots: bool,
     /// True if an operation began to wait since the driver was last notified which peers are waited for.
     pub(super) awaited_peers_changed: bool,
-    /// True if a communicator was revoked, so that each send must check its own.
-    pub(super) revokes: bool,
+    /// True if a communicator was revoked, or this rank records a trace, so that each operation must be looked at.
+    pub(super) unusual: bool,
     /// True while a closing runtime still completes the programs that are in flight or promised. No other program may begin.
     pub(super) leaving: bool,
     /// Collectives that have their place in the order and have not begun yet.
@@ -93,6 +96,8 @@ pub(crate) struct EngineCommons {
     pub(super) now: ClockTime,
     /// One-sided commands in flight at the driver.
     pub(super) commands_in_flight: usize,
+    /// Records operations, if the rank was started with `RIPSTOP_TRACE`.
+    pub(super) trace: Option<Box<TraceRecorder>>,
 }
 
 impl EngineCommons {
@@ -116,7 +121,7 @@ impl EngineCommons {
             watches: !caps.detects_death,
             has_slots: is_ordered && caps.detects_death && has_slots,
             awaited_peers_changed: false,
-            revokes: false,
+            unusual: false,
             leaving: false,
             promised: 0,
             closing: false,
@@ -128,6 +133,7 @@ impl EngineCommons {
             jobs: Vec::new(),
             now: ClockTime::default(),
             commands_in_flight: 0,
+            trace: None,
         }
     }
 
@@ -221,15 +227,21 @@ impl EngineCommons {
         self.wakers.extend(waker);
         if slot.orphan {
             self.release(id);
-        } else if slot.in_program {
+        } else if slot.is_in_program() {
             self.notify_message(id);
+        } else if slot.marks != 0 {
+            self.trace_end(id);
         }
     }
 
     /// Releases an operation. No peer and no driver may write to its buffer any more.
     pub(super) fn release(&mut self, id: OpId) {
-        let timer = self.ops.live(id).timer.take();
+        let slot = self.ops.live(id);
+        let (timer, marks) = (slot.timer.take(), slot.marks);
         self.cancel_timer(timer);
+        if marks & TRACED != 0 {
+            self.trace_drop(id);
+        }
         let held = self.ops.release(id);
         self.garbage.extend(held);
     }

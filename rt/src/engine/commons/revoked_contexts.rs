@@ -24,12 +24,21 @@ impl EngineCommons {
 
     /// Returns true if nothing unusual is known about this collective and its communicator. Its ranks are not looked at.
     #[inline]
-    pub(in crate::engine) fn is_calm_for(&self, id: CollectiveId) -> bool {
-        !(self.closing | self.leaving | self.ended) && self.calls.may_begin_unchecked(id)
+    pub(in crate::engine) fn is_calm_for(&self, id: CollectiveId, is_alone: bool) -> bool {
+        let is_ending = self.closing | self.leaving | self.ended;
+        let is_watched = is_ending || self.unusual && self.is_watched(id, is_alone);
+        !(is_watched || self.calls.may_be_early(id))
+    }
+
+    /// Returns true if the communicator was revoked, or the collective of one rank belongs into the trace.
+    #[cold]
+    fn is_watched(&self, id: CollectiveId, is_alone: bool) -> bool {
+        is_alone && self.trace.is_some() || self.calls.is_revoked(id.context)
     }
 
     /// Revokes a context with all its messages. Returns false if it was revoked already.
     pub(in crate::engine) fn make_void(&mut self, ctx: u32) -> bool {
+        self.unusual = true;
         self.calls.make_void(ctx)
     }
 

@@ -23,7 +23,8 @@ impl MessageTransmitter<'_> {
     ///
     /// A buffer is not lent while a wildcard receive waits, which may get the message that would be placed. Nor is one that is
     /// longer than the longest eager message, because its message will probably be offered.
-    pub(in crate::engine) fn post_tag_buffer(&mut self, op: OpId, least: usize) {
+    pub(in crate::engine) fn post_tag_buffer(&mut self, op: OpId, least: u32) {
+        self.p2p.common.trace_recv(op);
         let Some(slot) = self.p2p.common.ops.get(op) else {
             return;
         };
@@ -33,8 +34,8 @@ impl MessageTransmitter<'_> {
         };
         let longest = self.p2p.common.paths.to(from).eager_max();
         if info.probe
-            || slot.in_program
-            || !(least..=longest).contains(&len)
+            || slot.is_in_program()
+            || !(least as usize..=longest).contains(&len)
             || self.p2p.matching.has_wildcard()
         {
             return;
@@ -88,13 +89,13 @@ impl PointToPoint {
 impl EagerHeader {
     /// Returns the tag of a message, if the message is long enough for an adapter to match it.
     #[inline]
-    pub(in crate::engine) fn tag_for(&self, least: Option<usize>, len: usize) -> Option<MatchTag> {
+    pub(in crate::engine) fn tag_for(&self, least: Option<u32>, len: usize) -> Option<MatchTag> {
         let least = least?;
         let tag = MatchTag {
             context: self.ctx,
             tag: self.tag,
         };
         // Messages of programs are matched by their programs.
-        (len >= least && self.ctx & 1 == 0).then_some(tag)
+        (len >= least as usize && self.ctx & 1 == 0).then_some(tag)
     }
 }

@@ -42,8 +42,9 @@ pub(crate) struct PointToPoint {
     pub(crate) common: EngineCommons,
     pub(super) matching: Matching<OpId, u32>,
     pub(super) messages: MessageStore,
-    /// Least length in bytes of a receive buffer that is lent to the driver. `None` if its adapter does not match tags.
-    pub(super) hw_matching_min: Option<usize>,
+    /// Least length in bytes of a receive buffer that is lent to the driver. If its adapter does not match tags: `None`, or
+    /// longer than any buffer if this rank records a trace, so that each receive is looked at.
+    pub(super) hw_matching_min: Option<u32>,
     pub(super) splits: SplitTable,
     /// True if both ends move a long message together, while messages go in one direction only.
     pub(super) may_split_long: bool,
@@ -64,7 +65,9 @@ pub(crate) struct PointToPoint {
 impl PointToPoint {
     pub(super) fn new(driver: &mut dyn Driver, setup: EngineSetup, has_lists: bool) -> Self {
         let by_processor = driver.caps_to(setup.rank).by_processor;
-        let hw_matching_min = driver.tag_matching().map(|tags| tags.shortest_body());
+        let tags = driver.tag_matching();
+        let hw_matching_min =
+            tags.map(|tags| u32::try_from(tags.shortest_body()).unwrap_or(u32::MAX));
         let caps = driver.caps();
         let is_direct = by_processor && caps.reliable && caps.ordered;
         let own = OwnMessages::new(is_direct);

@@ -48,7 +48,7 @@ impl PointToPoint {
             tag: header.tag,
         };
         let (earliest, op) = self.matching.earliest(envelope)?;
-        if !self.common.ops.live(op).takes(header.sig, len) {
+        if !self.common.ops.live(op).takes_later(header.sig, len) {
             return None;
         }
         let arrival = self.matching.give(earliest);

@@ -10,7 +10,7 @@ use crate::{
     engine::{OneSidedCommand, commons::program_events::ProgramEvent},
     error::ErrorKind,
     group::WorldRank,
-    ops::{InboundTransfer, MessageStatus, OpInfo, OpState, ReservedMessage},
+    ops::{IN_PROGRAM, InboundTransfer, MessageStatus, OpInfo, OpState, ReservedMessage},
     proto::{
         matching::{ArrivalNumber, ArrivalOutcome, MessageEnvelope, PostOutcome, RecvPattern},
         path::MessagePath,
@@ -177,16 +177,21 @@ impl PointToPoint {
         let bytes = slot.admit(sig, body.len() as u64)?;
         let filled = slot.fill(0, body);
         assert!(filled, "`admit` said so");
-        if slot.in_program {
-            self.common.program_events.push(ProgramEvent::Part(op));
-        }
-        let waker = slot.land(MessageStatus {
+        let landed = MessageStatus {
             source: envelope.source,
             tag: envelope.tag,
             bytes,
             arrival,
             stored: None,
-        });
+        };
+        if slot.marks == IN_PROGRAM {
+            self.common.program_events.push(ProgramEvent::Part(op));
+        } else if slot.marks != 0
+            && let Some(trace) = &mut self.common.trace
+        {
+            trace.ended(op, Some(&landed));
+        }
+        let waker = slot.land(landed);
         if let Some(waker) = waker {
             self.common.wakers.push(waker);
         }

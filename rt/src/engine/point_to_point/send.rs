@@ -8,6 +8,7 @@ use crate::{
     group::WorldRank,
     ops::{OpInfo, OpState, OpTicket},
     proto::wire::{self, EagerHeader, OpId, WireKind},
+    trace::TracedKind,
 };
 
 /// Outcome of starting a send.
@@ -27,13 +28,14 @@ impl Engine {
         if let Some(kind) = self.core.p2p.unsendable(info.ctx, to) {
             return SendStart::Refused(kind, buf);
         }
-        if self
-            .transmitter()
-            .send_now(&info, to, bytemuck::cast_slice(buf.elems()))
-        {
+        let bytes = bytemuck::cast_slice(buf.elems());
+        let begin = self.core.p2p.common.trace_time();
+        if self.transmitter().send_now(&info, to, bytes) {
+            self.core.p2p.common.trace_send(&info, bytes.len(), begin);
             return SendStart::Sent(buf);
         }
         let ticket = self.core.p2p.common.ops.hold_send(info, buf);
+        self.core.p2p.common.trace_op(TracedKind::Send, ticket.op);
         self.transmitter().queue(ticket.op, to);
         self.flush();
         SendStart::InFlight(ticket)
@@ -41,11 +43,29 @@ impl Engine {
 
     /// Sends borrowed bytes, if they can leave immediately.
     pub(crate) fn try_send(&mut self, info: &OpInfo, bytes: &[u8]) -> Result<bool, ErrorKind> {
+        if self.core.p2p.common.unusual {
+            return self.try_send_unusual(info, bytes);
+        }
         let to = info.peer.expect("a send has a peer");
-        match self.core.p2p.unsendable(info.ctx, to) {
+        match self.core.p2p.common.unreachable(to) {
             Some(kind) => Err(kind),
             None => Ok(self.transmitter().send_now(info, to, bytes)),
         }
+    }
+
+    /// Does the same as [`try_send`](Self::try_send) where communicators are revoked, or a trace is recorded.
+    #[cold]
+    fn try_send_unusual(&mut self, info: &OpInfo, bytes: &[u8]) -> Result<bool, ErrorKind> {
+        let to = info.peer.expect("a send has a peer");
+        if let Some(kind) = self.core.p2p.unsendable(info.ctx, to) {
+            return Err(kind);
+        }
+        let begin = self.core.p2p.common.trace_time();
+        let sent = self.transmitter().send_now(info, to, bytes);
+        if sent {
+            self.core.p2p.common.trace_send(info, bytes.len(), begin);
+        }
+        Ok(sent)
     }
 }
 
@@ -103,7 +123,7 @@ impl PointToPoint {
     /// Returns the reason why nothing can be sent to this rank on a communicator, if there is one.
     #[inline]
     fn unsendable(&self, ctx: u32, rank: WorldRank) -> Option<ErrorKind> {
-        if self.common.revokes && self.common.is_void(ctx) {
+        if self.common.unusual && self.common.is_void(ctx) {
             return Some(ErrorKind::Revoked);
         }
         self.common.unreachable(rank)

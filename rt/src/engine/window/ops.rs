@@ -18,6 +18,7 @@ use crate::{
     group::WorldRank,
     ops::{MessageStatus, OpInfo, OpState, OpTicket},
     proto::wire::OpId,
+    trace::TracedKind,
 };
 
 /// An operation that cannot start yet, because the target's greeting or lock is missing.
@@ -103,6 +104,10 @@ impl Engine {
     }
 
     fn start_remote(&mut self, info: &OpInfo, stashed: StashedOp) {
+        self.core
+            .p2p
+            .common
+            .trace_op(TracedKind::Remote, stashed.op);
         self.core.windows().begin_remote(info, stashed);
         self.flush();
     }

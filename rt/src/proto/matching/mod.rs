@@ -67,6 +67,13 @@ pub(crate) enum EarliestReceive {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ArrivalNumber(u64);
 
+impl ArrivalNumber {
+    /// Returns the number, which grows with each message that arrives.
+    pub(crate) const fn number(self) -> u64 {
+        self.0
+    }
+}
+
 /// Handle of a waiting receive. A stale handle does no harm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReceiveHandle(EntryHandle);

@@ -335,14 +335,6 @@ impl CollectiveRegistry {
         at.is_ok_and(|at| self.early[at].1.mixed || self.early[at].1.sig != sig)
     }
 
-    /// Returns true if this collective can begin without a check: no message for it is stored, and its communicator is not
-    /// revoked.
-    #[inline]
-    pub(in crate::engine) fn may_begin_unchecked(&self, id: CollectiveId) -> bool {
-        let revoked = self.any_revoked() && self.is_revoked(id.context);
-        !revoked && !self.may_be_early(id)
-    }
-
     #[inline(never)]
     pub(in crate::engine) fn is_revoked(&self, ctx: u32) -> bool {
         self.is_void(ctx) || self.revoked_from(ctx).is_some()

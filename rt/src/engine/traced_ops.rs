@@ -1,0 +1,199 @@
+//! What the engine reports to the rank's trace (rt/src/trace).
+//!
+//! Without a trace, each of these functions is a look at one flag. The paths that have no room for a look come here from a
+//! branch that they have anyway: a send, because a communicator might be revoked; a receive, because an adapter might match
+//! tags; the end of an operation, because a program might be notified of it.
+
+use super::{Engine, EngineCommons, EngineCore, RunCall};
+use crate::{
+    clock::machine_nanos,
+    group::CommRank,
+    ops::{OpInfo, OpState, TRACED},
+    proto::{collective_id::CollectiveId, wire::OpId},
+    trace::{TraceRecorder, TracedCollective, TracedKind},
+};
+
+impl Engine {
+    /// Records all operations from now on.
+    pub(crate) fn start_trace(&mut self, recorder: TraceRecorder) {
+        self.core.p2p.common.trace = Some(Box::new(recorder));
+        self.core.p2p.common.unusual = true;
+        self.core.p2p.hw_matching_min.get_or_insert(u32::MAX);
+    }
+
+    /// Writes what was recorded so far.
+    pub(crate) fn flush_trace(&mut self) {
+        if let Some(trace) = &mut self.core.p2p.common.trace {
+            trace.flush();
+        }
+    }
+
+    /// Ends the trace. Returns a sentence if records are missing.
+    #[cold]
+    pub(crate) fn end_trace(&mut self) -> Option<String> {
+        self.core.p2p.common.trace.take()?.finish()
+    }
+}
+
+impl EngineCore {
+    /// Records that a collective begins.
+    #[inline]
+    pub(super) fn trace_collective(&mut self, call: &RunCall) {
+        if self.p2p.common.unusual {
+            self.record_collective(call);
+        }
+    }
+
+    /// Records that a collective begins or continues as an operation.
+    #[inline]
+    pub(super) fn trace_run(&mut self, call: &RunCall, op: OpId) {
+        if self.p2p.common.unusual {
+            self.record_collective(call);
+            self.p2p.common.record_run(call.id(), op);
+        }
+    }
+
+    #[cold]
+    fn record_collective(&mut self, call: &RunCall) {
+        let Some(trace) = &mut self.p2p.common.trace else {
+            return;
+        };
+        let lens = call.program.lens();
+        trace.collective_began(&TracedCollective {
+            id: call.id(),
+            at: call.at,
+            first: call.group.world_of(CommRank(0)).map_or(0, |rank| rank.0),
+            bytes: lens.input.max(lens.output),
+            name: self.programs.collective_name(call.sig),
+        });
+    }
+}
+
+impl EngineCommons {
+    /// Returns the time for [`trace_send`](Self::trace_send), or 0 without a trace.
+    #[inline]
+    pub(super) fn trace_time(&self) -> u64 {
+        if self.unusual && self.trace.is_some() {
+            machine_nanos()
+        } else {
+            0
+        }
+    }
+
+    /// Records a send whose bytes have left at its call, which began at this time.
+    #[inline]
+    pub(super) fn trace_send(&mut self, info: &OpInfo, bytes: usize, begin: u64) {
+        if self.unusual
+            && is_of_application(info)
+            && let Some(trace) = &mut self.trace
+        {
+            trace.sent_at_once(info, bytes, begin);
+        }
+    }
+
+    /// Records a receive that was just posted, and may have its message already.
+    #[cold]
+    pub(super) fn trace_recv(&mut self, op: OpId) {
+        if self.trace.is_none() {
+            return;
+        }
+        let Some(slot) = self.ops.get(op) else {
+            return;
+        };
+        if slot.is_in_program() {
+            return;
+        }
+        let (probe, state) = (slot.info.probe, slot.state);
+        let kind = if probe {
+            TracedKind::Probe
+        } else {
+            TracedKind::Recv
+        };
+        self.record_op(kind, op);
+        if state.is_done() {
+            self.trace_end(op);
+        }
+    }
+
+    /// Records that an operation begins.
+    #[inline]
+    pub(super) fn trace_op(&mut self, kind: TracedKind, op: OpId) {
+        if self.unusual {
+            self.record_op(kind, op);
+        }
+    }
+
+    #[cold]
+    fn record_op(&mut self, kind: TracedKind, op: OpId) {
+        if let Some(trace) = &mut self.trace
+            && let Some(slot) = self.ops.get(op)
+            && is_of_application(&slot.info)
+        {
+            slot.marks |= TRACED;
+            trace.began(kind, op, &slot.info, slot.area.len);
+        }
+    }
+
+    /// Records that a future begins to wait for an operation.
+    #[inline]
+    pub(crate) fn trace_wait(&mut self, op: OpId) {
+        if self.unusual
+            && let Some(trace) = &mut self.trace
+        {
+            trace.awaited(op);
+        }
+    }
+
+    /// Records that an operation has ended, as its state says.
+    #[cold]
+    pub(super) fn trace_end(&mut self, op: OpId) {
+        let landed = match self.ops.live(op).state {
+            OpState::Done(landed) => Some(landed),
+            _ => None,
+        };
+        if let Some(trace) = &mut self.trace {
+            trace.ended(op, landed.as_ref());
+        }
+    }
+
+    /// Records that the future of an operation was dropped.
+    #[cold]
+    pub(super) fn trace_drop(&mut self, op: OpId) {
+        if let Some(trace) = &mut self.trace {
+            trace.dropped(op);
+        }
+    }
+
+    #[cold]
+    fn record_run(&mut self, id: CollectiveId, op: OpId) {
+        if let Some(trace) = &mut self.trace {
+            trace.collective_is(id, op);
+            self.ops.live(op).marks |= TRACED;
+        }
+    }
+
+    /// Records that a future begins to wait for a collective that has no operation.
+    #[inline]
+    pub(super) fn trace_collective_wait(&mut self, id: CollectiveId) {
+        if self.unusual
+            && let Some(trace) = &mut self.trace
+        {
+            trace.collective_awaited(id);
+        }
+    }
+
+    /// Records that a collective without an operation has ended.
+    #[inline]
+    pub(super) fn trace_collective_end(&mut self, id: CollectiveId) {
+        if self.unusual
+            && let Some(trace) = &mut self.trace
+        {
+            trace.collective_ended(id);
+        }
+    }
+}
+
+/// Returns false for the messages by which the runtime makes communicators and windows.
+const fn is_of_application(info: &OpInfo) -> bool {
+    info.ctx & 1 == 0
+}

@@ -1,0 +1,348 @@
+//! The file of a rank's trace: a head, and records of 64 bytes.
+
+use bytemuck::{Pod, Zeroable, bytes_of, pod_read_unaligned};
+
+/// Version of the format. A reader reads only its own.
+pub const TRACE_VERSION: u32 = 1;
+
+/// Stands for a peer or a tag that is not given: a receive from any rank, or with any tag.
+pub const ANY: u32 = u32::MAX;
+
+/// Length of a record in bytes, and the unit of all places in the file.
+pub const RECORD_LEN: usize = size_of::<TraceRecord>();
+
+/// Length of the head in bytes.
+pub const HEAD_LEN: usize = size_of::<TraceHead>();
+
+/// Longest text in bytes, in the file and in memory.
+pub const TEXT_MAX: usize = 4096;
+
+const MAGIC: [u8; 8] = *b"RIPTRACE";
+
+/// The head of the file.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub struct TraceHead {
+    magic: [u8; 8],
+    version: u32,
+    /// World rank.
+    pub rank: u32,
+    /// Number of ranks of the job.
+    pub size: u32,
+    /// Process id.
+    pub pid: u32,
+    /// Time of the machine's monotonic clock when the trace began, in nanoseconds.
+    pub monotonic: u64,
+    /// Time of the machine's wall clock at the same moment, in nanoseconds since 1970.
+    pub wall: u64,
+    boot: [u8; 40],
+    host: [u8; 64],
+    unused: [u8; 48],
+}
+
+const _: () = assert!(HEAD_LEN.is_multiple_of(RECORD_LEN) && RECORD_LEN == 64);
+
+/// A record of the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct TraceRecord {
+    /// One of the constants `*_RECORD`.
+    pub(super) kind: u8,
+    /// The operation, as a number of [`TracedKind`].
+    pub(super) op: u8,
+    /// Bits of the constants of [`TracedOp`].
+    pub(super) flags: u8,
+    pub(super) unused: u8,
+    /// Number of the text with the source line. For a text, its own number.
+    pub(super) at: u32,
+    pub(super) begin: u64,
+    pub(super) end: u64,
+    pub(super) awaited: u64,
+    pub(super) bytes: u64,
+    pub(super) peer: u32,
+    pub(super) tag: u32,
+    pub(super) comm: u32,
+    /// Number of the text with the name of a collective. For a text, its length in bytes.
+    pub(super) name: u32,
+    pub(super) number: u64,
+}
+
+/// An operation that has ended.
+pub(super) const OP_RECORD: u8 = 1;
+/// A text: the number and the length, and then the bytes in as many further records as they take.
+pub(super) const TEXT_RECORD: u8 = 2;
+/// A write of the file, which delayed the rank from `begin` to `end`.
+pub(super) const FLUSH_RECORD: u8 = 3;
+/// The last record. `number` is the number of records that could not be written.
+pub(super) const END_RECORD: u8 = 4;
+
+/// Kind of a recorded operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+#[expect(
+    clippy::exhaustive_enums,
+    reason = "the command is of the same version, and handles every case"
+)]
+pub enum TracedKind {
+    /// A send.
+    Send = 1,
+    /// A receive.
+    Recv = 2,
+    /// A probe.
+    Probe = 3,
+    /// A collective.
+    Collective = 4,
+    /// An access to a window of another rank.
+    Remote = 5,
+}
+
+impl TracedKind {
+    const ALL: [Self; 5] = [
+        Self::Send,
+        Self::Recv,
+        Self::Probe,
+        Self::Collective,
+        Self::Remote,
+    ];
+}
+
+/// A recorded operation. Times are those of the machine's monotonic clock, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TracedOp {
+    /// Kind.
+    pub kind: TracedKind,
+    /// Bits of [`FAILED`](Self::FAILED), [`OPEN`](Self::OPEN) and [`DROPPED`](Self::DROPPED).
+    pub flags: u8,
+    /// Place of the source line in the texts.
+    pub at: u32,
+    /// Place of the collective's name in the texts. Not used by other kinds.
+    pub name: u32,
+    /// Time of the call.
+    pub begin: u64,
+    /// Time of completion: the buffer is free, or the message has arrived.
+    pub end: u64,
+    /// Time when a future first waited for it, if one did before the end.
+    pub awaited: Option<u64>,
+    /// Length of the message, or of a collective's output, in bytes.
+    pub bytes: u64,
+    /// World rank of the peer; `None` for any. For a collective, the first member of its communicator, which tells communicators
+    /// of the same number apart.
+    pub peer: Option<u32>,
+    /// Tag; `None` for any. For a collective, its number.
+    pub tag: Option<u32>,
+    /// Number of the communicator.
+    pub comm: u32,
+    /// Order of the sends of a rank, and of the messages that it received. Those of the same communicator, tag, sender and
+    /// receiver are in the same order at both ends.
+    pub number: u64,
+}
+
+impl TracedOp {
+    /// The operation ended in an error.
+    pub const FAILED: u8 = 1;
+    /// The operation had not ended when the rank left its job.
+    pub const OPEN: u8 = 2;
+    /// The application dropped the future, so that a receive was taken back.
+    pub const DROPPED: u8 = 4;
+
+    /// Returns how long the application waited for the operation, in nanoseconds.
+    #[must_use]
+    pub fn waited(&self) -> u64 {
+        self.awaited
+            .map_or(0, |from| self.end.saturating_sub(from.max(self.begin)))
+    }
+}
+
+/// What a file says.
+#[derive(Clone, Debug)]
+pub struct TraceContent {
+    /// World rank.
+    pub rank: u32,
+    /// Number of ranks of the job.
+    pub size: u32,
+    /// Process id.
+    pub pid: u32,
+    /// Name of the host.
+    pub host: String,
+    /// Id of this start of the machine. Ranks with the same one share a monotonic clock.
+    pub boot: String,
+    /// Monotonic clock and wall clock when the trace began, in nanoseconds.
+    pub clocks: [u64; 2],
+    /// Operations, in the order in which they ended.
+    pub ops: Vec<TracedOp>,
+    /// Source lines and names.
+    pub texts: Vec<String>,
+    /// Times during which the rank wrote its file instead of going on.
+    pub flushes: Vec<[u64; 2]>,
+    /// Records that the rank could not write.
+    pub lost: u64,
+    /// Records that make no sense.
+    pub damaged: u64,
+    /// True if the rank wrote the last record, and was not killed before.
+    pub is_complete: bool,
+}
+
+impl TraceHead {
+    pub(super) fn new(rank: u32, size: u32, clocks: [u64; 2], boot: &str, host: &str) -> Self {
+        Self {
+            magic: MAGIC,
+            version: TRACE_VERSION,
+            rank,
+            size,
+            pid: std::process::id(),
+            monotonic: clocks[0],
+            wall: clocks[1],
+            boot: padded(boot),
+            host: padded(host),
+            unused: [0; 48],
+        }
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        bytes_of(self)
+    }
+}
+
+impl TraceRecord {
+    /// Appends a text with its number, shortened if it is too long.
+    pub(super) fn push_text(block: &mut Vec<u8>, number: u32, text: &str) {
+        let end = text.floor_char_boundary(TEXT_MAX);
+        let bytes = &text.as_bytes()[..end];
+        let record = Self {
+            kind: TEXT_RECORD,
+            at: number,
+            name: u32::try_from(bytes.len()).expect("shorter than the longest text"),
+            ..Self::zeroed()
+        };
+        block.extend_from_slice(bytes_of(&record));
+        block.extend_from_slice(bytes);
+        block.resize(block.len().next_multiple_of(RECORD_LEN), 0);
+    }
+
+    fn op(&self) -> Option<TracedOp> {
+        let kind = TracedKind::ALL
+            .into_iter()
+            .find(|kind| *kind as u8 == self.op)?;
+        let given = |number: u32| (number != ANY).then_some(number);
+        (self.begin <= self.end).then_some(TracedOp {
+            kind,
+            flags: self.flags,
+            at: self.at,
+            name: self.name,
+            begin: self.begin,
+            end: self.end,
+            awaited: (self.awaited > 0 && self.awaited <= self.end).then_some(self.awaited),
+            bytes: self.bytes,
+            peer: given(self.peer),
+            tag: given(self.tag),
+            comm: self.comm,
+            number: self.number,
+        })
+    }
+}
+
+impl TraceContent {
+    /// Reads the bytes of a file, which may end anywhere and hold anything.
+    ///
+    /// # Errors
+    /// The bytes are no trace, or one of another version.
+    pub fn read(bytes: &[u8]) -> Result<Self, String> {
+        let Some((head, rest)) = bytes.split_at_checked(HEAD_LEN) else {
+            return Err("it is too short for a trace".to_owned());
+        };
+        let head: TraceHead = pod_read_unaligned(head);
+        if head.magic != MAGIC {
+            return Err("it is no trace of a rank: name files that RIPSTOP_TRACE made".to_owned());
+        }
+        if head.version != TRACE_VERSION {
+            return Err(format!(
+                "it has version {} of the format, and this command reads version {TRACE_VERSION}: build the program and the \
+                 command from one source",
+                head.version
+            ));
+        }
+        if head.rank >= head.size {
+            return Err(format!(
+                "it is damaged: it is of rank {} of {} ranks",
+                head.rank, head.size
+            ));
+        }
+        let mut content = Self {
+            rank: head.rank,
+            size: head.size,
+            pid: head.pid,
+            host: unpadded(&head.host),
+            boot: unpadded(&head.boot),
+            clocks: [head.monotonic, head.wall],
+            ops: Vec::new(),
+            texts: Vec::new(),
+            flushes: Vec::new(),
+            lost: 0,
+            damaged: 0,
+            is_complete: false,
+        };
+        content.read_records(rest);
+        Ok(content)
+    }
+
+    /// Returns the text of this number, or a question mark if its record is missing.
+    #[must_use]
+    pub fn text(&self, number: u32) -> &str {
+        let text = self.texts.get(number as usize);
+        text.map_or("?", String::as_str)
+    }
+
+    fn read_records(&mut self, mut rest: &[u8]) {
+        while let Some((record, behind)) = rest.split_at_checked(RECORD_LEN) {
+            rest = behind;
+            let record: TraceRecord = pod_read_unaligned(record);
+            match record.kind {
+                OP_RECORD => match record.op() {
+                    Some(op) => self.ops.push(op),
+                    None => self.damaged += 1,
+                },
+                TEXT_RECORD => {
+                    let len = record.name as usize;
+                    let taken = len.next_multiple_of(RECORD_LEN);
+                    let (true, Some((text, behind))) =
+                        (len <= TEXT_MAX, rest.split_at_checked(taken))
+                    else {
+                        self.damaged += 1;
+                        continue;
+                    };
+                    rest = behind;
+                    self.add_text(record.at, &text[..len]);
+                }
+                FLUSH_RECORD if record.begin <= record.end => {
+                    self.flushes.push([record.begin, record.end]);
+                }
+                END_RECORD => {
+                    self.lost = record.number;
+                    self.is_complete = true;
+                }
+                _ => self.damaged += 1,
+            }
+        }
+    }
+
+    /// Texts are numbered in the order in which they are written.
+    fn add_text(&mut self, number: u32, text: &[u8]) {
+        if number as usize == self.texts.len() {
+            self.texts.push(String::from_utf8_lossy(text).into_owned());
+        } else {
+            self.damaged += 1;
+        }
+    }
+}
+
+fn padded<const LEN: usize>(text: &str) -> [u8; LEN] {
+    let mut bytes = [0; LEN];
+    let end = text.floor_char_boundary(LEN);
+    bytes[..end].copy_from_slice(&text.as_bytes()[..end]);
+    bytes
+}
+
+fn unpadded(bytes: &[u8]) -> String {
+    let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(text).into_owned()
+}

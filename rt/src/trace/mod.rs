@@ -1,0 +1,19 @@
+//! The trace of a rank: when each operation that the application started began, was awaited, and ended.
+//!
+//! With `RIPSTOP_TRACE=FILE`, each rank writes the file `FILE.RANK`, which `ripstop trace` reads. Without it, nothing is
+//! recorded, and operations do not look for a recorder. They look at one flag of the engine, which also says that a communicator
+//! was revoked. Only operations that wait, and collectives of several ranks, look at that flag for the recorder alone.
+//!
+//! - [`format`](mod@format): the bytes of the file, written by the rank and read by `ripstop trace`, which takes nothing for
+//!   granted.
+//! - `recorder`: what the engine reports, as records in a buffer. The rank writes the buffer when it is full, when it is about to
+//!   sleep, and when it leaves its job. So a killed rank leaves all but its last records.
+//!
+//! Each record holds one operation, and is written when the operation ends. Nothing goes over the network: a message's two ends
+//! are joined by `ripstop trace`, which counts the messages from one rank to another.
+
+pub mod format;
+mod recorder;
+
+pub(crate) use format::TracedKind;
+pub(crate) use recorder::{TraceRecorder, TracedCollective};
