@@ -11,6 +11,7 @@ mod stderr_lines;
 mod stuck;
 mod system_files;
 mod topology;
+mod trace;
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, stderr};
@@ -36,6 +37,8 @@ enum CliCommand {
     Info(info::InfoArgs),
     Doctor(doctor::DoctorArgs),
     Stuck(stuck::StuckArgs),
+    Trace(trace::TraceArgs),
+    Profile(trace::ProfileArgs),
 }
 
 fn main() -> ExitCode {
@@ -49,6 +52,8 @@ fn main() -> ExitCode {
             CliCommand::Info(args) => info::run(&args),
             CliCommand::Doctor(args) => doctor::run(&args),
             CliCommand::Stuck(args) => stuck::run(&args),
+            CliCommand::Trace(args) => trace::run(&args),
+            CliCommand::Profile(args) => trace::run_profile(&args),
         },
         Err(why) => answer(&why),
     }
@@ -98,7 +103,8 @@ Examples:
   ripstop sim barrier --ranks 2..16384 --preset bxi --svg barrier.svg
   ripstop info --settings
   ripstop doctor
-  ripstop stuck";
+  ripstop stuck
+  ripstop trace run --html run.html";
 
 #[cfg(test)]
 mod tests {

@@ -11,6 +11,7 @@ pub(crate) mod node;
 mod output;
 mod output_writer;
 mod poller;
+mod profiling;
 mod program;
 mod programs;
 mod rank;
@@ -29,6 +30,7 @@ use clap::{CommandFactory, ValueEnum, value_parser};
 
 use hosts::{HostArgs, HostPlan};
 use job::LaunchedJob;
+use profiling::JobProfiling;
 
 /// Start the ranks of a job, on this machine or on several hosts.
 ///
@@ -125,25 +127,30 @@ pub(crate) fn run(mut args: RunArgs, words: &[OsString]) -> ExitCode {
     let mut words = words.to_vec();
     let later = programs::split_off(&mut args.command, &mut words);
     check_words(args.example.as_deref(), &mut args.command, &words);
-    let started = match plan {
-        None => start_here(&mut args, later),
+    let ended = match plan {
+        None => run_here(&mut args, later),
         Some(_) if !later.is_empty() => complain(
             "several programs and hosts exclude each other: start one program that looks at its rank",
         ),
-        Some(plan) => start_on_hosts(&mut args, plan),
+        Some(plan) => start_on_hosts(&mut args, plan).map(LaunchedJob::run),
     };
-    match started.map(LaunchedJob::run) {
+    match ended {
         Ok(code) => ExitCode::from(code),
         Err(refusal) => refusal.exit(),
     }
 }
 
-fn start_here(
-    args: &mut RunArgs,
-    later: Vec<programs::LaterProgram>,
-) -> Result<LaunchedJob, LaunchError> {
-    let programs = programs::find_all(args, later)?;
-    LaunchedJob::start(args, &programs)
+fn run_here(args: &mut RunArgs, later: Vec<programs::LaterProgram>) -> Result<u8, LaunchError> {
+    let mut programs = programs::find_all(args, later)?;
+    let profiling = JobProfiling::asked()?;
+    for part in &mut programs {
+        part.program.trace = profiling.as_ref().map(|it| it.base().to_owned());
+    }
+    let code = LaunchedJob::start(args, &programs)?.run();
+    if let Some(profiling) = profiling {
+        profiling.report();
+    }
+    Ok(code)
 }
 
 /// The hosts look for the program themselves. Only an example is built here, in a folder that all hosts must see.

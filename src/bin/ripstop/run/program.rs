@@ -17,6 +17,8 @@ pub(super) struct LaunchProgram {
     pub(super) arguments: Vec<OsString>,
     /// The name that the user gave.
     pub(super) name: String,
+    /// Where its ranks record traces, if that is not in their environment.
+    pub(super) trace: Option<PathBuf>,
 }
 
 /// An example of the package in the current folder, to be built and run.
@@ -37,6 +39,7 @@ pub(super) fn find(
             path: example.build()?,
             arguments: std::mem::take(words),
             name: example.name,
+            trace: None,
         });
     }
     let program = words.remove(0);
@@ -49,6 +52,7 @@ pub(super) fn find(
         path,
         arguments: std::mem::take(words),
         name: program.to_string_lossy().into_owned(),
+        trace: None,
     })
 }
 

@@ -387,6 +387,9 @@ fn command(
             command.env_remove(name);
         }
     }
+    if let Some(trace) = &setup.program.trace {
+        command.env("RIPSTOP_TRACE", trace);
+    }
     let (ranks, fd) = (setup.ranks.to_string(), socket.as_raw_fd());
     command
         .env("PMI_FD", fd.to_string())

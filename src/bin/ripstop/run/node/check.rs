@@ -52,6 +52,7 @@ fn find(setup: &NodeSetup) -> Result<LaunchProgram, (u8, String)> {
         path,
         arguments: setup.arguments.clone(),
         name: setup.program.to_string_lossy().into_owned(),
+        trace: None,
     })
 }
 

@@ -1,0 +1,67 @@
+//! One HTML page that shows a timeline without any network: it draws, zooms, filters by rank, shows the fields of an operation,
+//! and follows a message from its send to its receive.
+
+use ripstop_rt::internal::trace::format::TracedKind;
+use serde_json::{Value, json};
+
+use super::perfetto::state_of;
+use super::picture::color_of_kind;
+use super::summary::{RankExposure, exposed_spans};
+use super::timeline::JobTimeline;
+
+const PAGE: &str = include_str!("page.html");
+
+/// Where the data go in the page.
+const DATA_MARK: &str = "/*DATA*/";
+
+/// Returns the page.
+pub(super) fn html(timeline: &JobTimeline) -> String {
+    // The data must not end the script that holds them.
+    let data = data(timeline).to_string().replace("</", "<\\/");
+    let (before, behind) = PAGE
+        .split_once(DATA_MARK)
+        .expect("the page has a place for data");
+    [before, &data, behind].concat()
+}
+
+fn data(timeline: &JobTimeline) -> Value {
+    let ranks = timeline.ranks.iter().map(|rank| {
+        let (lanes, left_out) = rank.lanes();
+        let mut lane_of = vec![None; rank.ops.len()];
+        for (number, lane) in lanes.iter().enumerate() {
+            for at in &lane.ops {
+                lane_of[*at] = Some(number);
+            }
+        }
+        let ops = rank.ops.iter().zip(lane_of).map(|(op, lane)| {
+            json!([
+                op.begin, op.end, op.awaited, lane, op.kind as u8, rank.name_of(op), op.at, op.bytes, op.comm, state_of(op),
+            ])
+        });
+        let exposure = RankExposure::of(rank);
+        json!({
+            "rank": rank.rank, "host": rank.host, "pid": rank.pid, "lanes": lanes.len(), "left_out": left_out,
+            "lost": rank.lost, "texts": rank.texts, "ops": ops.collect::<Vec<_>>(), "exposed": exposed_spans(rank),
+            "exposed_ns": exposure.exposed, "hidden_ns": exposure.hidden, "span_ns": exposure.span,
+        })
+    });
+    let messages = timeline.messages.iter().map(|message| {
+        let ((from, send), (to, recv)) = (message.send, message.recv);
+        json!([from, send, to, recv])
+    });
+    let kinds = [
+        (TracedKind::Send, "send"),
+        (TracedKind::Recv, "receive"),
+        (TracedKind::Probe, "probe"),
+        (TracedKind::Collective, "collective"),
+        (TracedKind::Remote, "window access"),
+    ];
+    let kinds = kinds.map(|(kind, name)| json!([kind as u8, name, color_of_kind(kind)]));
+    let mut notes = timeline.clock_lines();
+    notes.extend(timeline.notes.iter().cloned());
+    notes.extend(timeline.backward_note());
+    json!({
+        "ranks": ranks.collect::<Vec<_>>(), "messages": messages.collect::<Vec<_>>(), "kinds": kinds, "notes": notes,
+        "end": timeline.end,
+    })
+}

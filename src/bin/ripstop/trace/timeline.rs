@@ -1,0 +1,498 @@
+//! The operations of all ranks on one clock, and the messages that join them.
+
+use std::collections::BTreeMap;
+
+use ripstop_rt::internal::trace::format::{TracedKind, TracedOp};
+
+use super::clocks::{self, ClockBound, NodeClock};
+use super::files::{JobTraces, ranks_text};
+
+/// The operations of a job.
+#[derive(Debug)]
+pub(crate) struct JobTimeline {
+    pub(crate) ranks: Vec<RankTimeline>,
+    /// Messages whose two ends are known.
+    pub(crate) messages: Vec<TracedMessage>,
+    /// Machines, with their clocks.
+    pub(crate) nodes: Vec<TracedNode>,
+    /// Messages that seem to end before they begin, because clocks are not aligned exactly.
+    pub(crate) backward: usize,
+    /// What the reader of the timeline must know.
+    pub(crate) notes: Vec<String>,
+    /// Ranks of the job, of which some may be missing.
+    pub(crate) size: u32,
+    /// Time of the last end, in nanoseconds since the first beginning.
+    pub(crate) end: u64,
+}
+
+/// The operations of a rank, in the order in which they began. Times are nanoseconds since the first operation of all ranks.
+#[derive(Debug)]
+pub(crate) struct RankTimeline {
+    pub(crate) rank: u32,
+    pub(crate) pid: u32,
+    pub(crate) host: String,
+    pub(crate) ops: Vec<TracedOp>,
+    pub(crate) texts: Vec<String>,
+    pub(crate) flushes: Vec<[u64; 2]>,
+    pub(crate) lost: u64,
+    node: usize,
+}
+
+/// A machine of the job.
+#[derive(Debug)]
+pub(crate) struct TracedNode {
+    pub(crate) host: String,
+    pub(crate) clock: NodeClock,
+}
+
+/// A message: places of the rank and of its operation, at both ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TracedMessage {
+    pub(crate) send: OpPlace,
+    pub(crate) recv: OpPlace,
+}
+
+/// The place of an operation: index of the rank, and of the operation among those of the rank.
+pub(crate) type OpPlace = (usize, usize);
+
+/// What sends and receives of one stream have in common: communicator, sender, receiver and tag.
+type StreamKey = (u32, u32, u32, u32);
+
+/// Which operations are wanted.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TimelineCut {
+    /// Ranks; all if empty.
+    pub(crate) ranks: Vec<u32>,
+    /// Seconds since the first operation.
+    pub(crate) from: Option<f64>,
+    pub(crate) to: Option<f64>,
+}
+
+/// Operations that do not overlap, for one line of a picture.
+#[derive(Debug)]
+pub(crate) struct TimelineLane {
+    pub(crate) kinds: &'static [TracedKind],
+    /// Places of the operations of the rank.
+    pub(crate) ops: Vec<usize>,
+    end: u64,
+}
+
+/// What is drawn on lanes of its own, in the order from above.
+const LANE_KINDS: [&[TracedKind]; 4] = [
+    &[TracedKind::Collective],
+    &[TracedKind::Send],
+    &[TracedKind::Recv, TracedKind::Probe],
+    &[TracedKind::Remote],
+];
+
+/// Most lanes of one kind. What would need more is not drawn.
+const LANES_MAX: usize = 32;
+
+impl RankTimeline {
+    /// Lays the operations out on as few lanes as possible. Also returns the number of operations that found no room.
+    pub(crate) fn lanes(&self) -> (Vec<TimelineLane>, usize) {
+        let (mut all, mut left_out) = (Vec::new(), 0);
+        for kinds in LANE_KINDS {
+            let mut lanes: Vec<TimelineLane> = Vec::new();
+            let ops = self.ops.iter().enumerate();
+            for (at, op) in ops.filter(|(_, op)| kinds.contains(&op.kind)) {
+                let free = lanes.iter_mut().find(|lane| lane.end <= op.begin);
+                if let Some(lane) = free {
+                    lane.end = op.end;
+                    lane.ops.push(at);
+                } else if lanes.len() < LANES_MAX {
+                    let (end, ops) = (op.end, vec![at]);
+                    lanes.push(TimelineLane { kinds, ops, end });
+                } else {
+                    left_out += 1;
+                }
+            }
+            all.extend(lanes);
+        }
+        (all, left_out)
+    }
+
+    pub(crate) fn text(&self, number: u32) -> &str {
+        let text = self.texts.get(number as usize);
+        text.map_or("?", String::as_str)
+    }
+
+    /// Names an operation: `send -> 3 #7`, `barrier #16`.
+    pub(crate) fn name_of(&self, op: &TracedOp) -> String {
+        let given =
+            |number: Option<u32>| number.map_or_else(|| "any".to_owned(), |it| it.to_string());
+        let (peer, tag) = (given(op.peer), given(op.tag));
+        match op.kind {
+            TracedKind::Send => format!("send -> {peer} #{tag}"),
+            TracedKind::Recv => format!("recv <- {peer} #{tag}"),
+            TracedKind::Probe => format!("probe <- {peer} #{tag}"),
+            TracedKind::Collective => self.text(op.name).to_owned(),
+            TracedKind::Remote => format!("window access to {peer}"),
+        }
+    }
+}
+
+impl JobTimeline {
+    /// Brings the traces to one clock. `unaligned` takes the wall clocks of machines instead of refusing.
+    ///
+    /// # Errors
+    /// The clocks of the machines cannot be compared.
+    pub(crate) fn new(traces: JobTraces, unaligned: bool) -> Result<Self, String> {
+        let JobTraces { ranks, notes, size } = traces;
+        let mut boots: Vec<String> = Vec::new();
+        let mut nodes: Vec<TracedNode> = Vec::new();
+        let mut timeline = Self {
+            ranks: Vec::new(),
+            messages: Vec::new(),
+            nodes: Vec::new(),
+            backward: 0,
+            notes,
+            size,
+            end: 0,
+        };
+        for (rank, content) in ranks {
+            let known = boots.iter().position(|boot| *boot == content.boot);
+            let node = known.unwrap_or_else(|| {
+                boots.push(content.boot.clone());
+                let [monotonic, wall] = content.clocks;
+                nodes.push(TracedNode {
+                    host: content.host.clone(),
+                    clock: NodeClock {
+                        offset: wall.wrapping_sub(monotonic).cast_signed(),
+                        error: None,
+                    },
+                });
+                boots.len() - 1
+            });
+            let mut ops = content.ops;
+            ops.sort_by_key(|op| op.begin);
+            timeline.ranks.push(RankTimeline {
+                rank,
+                pid: content.pid,
+                host: content.host,
+                ops,
+                texts: content.texts,
+                flushes: content.flushes,
+                lost: content.lost,
+                node,
+            });
+        }
+        timeline.nodes = nodes;
+        timeline.join_messages();
+        timeline.align(unaligned)?;
+        Ok(timeline)
+    }
+
+    /// Pairs the sends and the receives of each stream, which are in the same order at both ends.
+    fn join_messages(&mut self) {
+        let mut sends: Vec<(StreamKey, u64, OpPlace)> = Vec::new();
+        let mut recvs = Vec::new();
+        for (index, rank) in self.ranks.iter().enumerate() {
+            for (at, op) in rank.ops.iter().enumerate() {
+                let (Some(peer), Some(tag)) = (op.peer, op.tag) else {
+                    continue;
+                };
+                let place = (index, at);
+                match op.kind {
+                    TracedKind::Send if op.flags & TracedOp::FAILED == 0 => {
+                        sends.push(((op.comm, rank.rank, peer, tag), op.number, place));
+                    }
+                    TracedKind::Recv | TracedKind::Probe if op.flags == 0 => {
+                        recvs.push(((op.comm, peer, rank.rank, tag), op.number, place));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        sends.sort_unstable();
+        recvs.sort_unstable();
+        // A message that was probed and put back has arrived once.
+        recvs.dedup_by_key(|(key, number, _)| (*key, *number));
+        let mut recvs = recvs.into_iter().peekable();
+        let mut at = 0;
+        while at < sends.len() {
+            let key = sends[at].0;
+            while recvs.next_if(|(its, ..)| *its < key).is_some() {}
+            while at < sends.len() && sends[at].0 == key {
+                if let Some((_, _, recv)) = recvs.next_if(|(its, ..)| *its == key) {
+                    let send = sends[at].2;
+                    let bytes = |(rank, op): OpPlace| self.ranks[rank].ops[op].bytes;
+                    // Other lengths mean that records are missing.
+                    if bytes(send) == bytes(recv) {
+                        self.messages.push(TracedMessage { send, recv });
+                    }
+                }
+                at += 1;
+            }
+        }
+    }
+
+    /// Returns the collectives, each with the operations of its members.
+    pub(crate) fn collectives(&self) -> BTreeMap<(u32, u32, u32), Vec<OpPlace>> {
+        let mut all: BTreeMap<_, Vec<OpPlace>> = BTreeMap::new();
+        for (index, rank) in self.ranks.iter().enumerate() {
+            for (at, op) in rank.ops.iter().enumerate() {
+                if op.kind == TracedKind::Collective
+                    && let (Some(first), Some(number)) = (op.peer, op.tag)
+                {
+                    all.entry((op.comm, first, number))
+                        .or_default()
+                        .push((index, at));
+                }
+            }
+        }
+        all
+    }
+
+    pub(crate) fn op(&self, (rank, op): OpPlace) -> &TracedOp {
+        &self.ranks[rank].ops[op]
+    }
+
+    fn align(&mut self, unaligned: bool) -> Result<(), String> {
+        if self.nodes.len() > 1 && !unaligned {
+            let clocks = clocks::fit(self.nodes.len(), &self.clock_bounds())?;
+            for (node, clock) in self.nodes.iter_mut().zip(clocks) {
+                node.clock = clock.ok_or_else(|| {
+                    format!(
+                        "no messages in both directions tell how the clock of node {} differs: trace a run with such messages, \
+                         or say --unaligned to trust the wall clocks",
+                        node.host
+                    )
+                })?;
+            }
+        } else if let [only] = self.nodes.as_mut_slice() {
+            only.clock = NodeClock {
+                offset: 0,
+                error: Some(0),
+            };
+        }
+        self.shift();
+        let is_backward =
+            |message: &&TracedMessage| self.op(message.recv).end < self.op(message.send).begin;
+        self.backward = self.messages.iter().filter(is_backward).count();
+        Ok(())
+    }
+
+    fn clock_bounds(&self) -> Vec<ClockBound> {
+        let bound = |from: OpPlace, to: OpPlace| {
+            let (begin, end) = (self.op(from).begin, self.op(to).end);
+            let [from, to] = [from, to].map(|(rank, _)| self.ranks[rank].node);
+            let margin = end.wrapping_sub(begin).cast_signed();
+            ClockBound { from, to, margin }
+        };
+        let messages = self.messages.iter();
+        let mut bounds: Vec<ClockBound> = messages
+            .map(|message| bound(message.send, message.recv))
+            .filter(|bound| bound.from != bound.to)
+            .collect();
+        for members in self.collectives().values() {
+            // The last to begin and the first to end of each node say the most.
+            let mut ends: BTreeMap<usize, [OpPlace; 2]> = BTreeMap::new();
+            for &place in members {
+                let (rank, op) = place;
+                let rank = &self.ranks[rank];
+                if rank.ops[op].flags != 0 || !is_met_by_all(rank.text(rank.ops[op].name)) {
+                    continue;
+                }
+                let [last, first] = ends.entry(rank.node).or_insert([place, place]);
+                if self.op(place).begin > self.op(*last).begin {
+                    *last = place;
+                }
+                if self.op(place).end < self.op(*first).end {
+                    *first = place;
+                }
+            }
+            for (from, [last, _]) in &ends {
+                for (_, [_, first]) in ends.iter().filter(|(to, _)| *to != from) {
+                    bounds.push(bound(*last, *first));
+                }
+            }
+        }
+        bounds
+    }
+
+    /// Makes all times nanoseconds since the first beginning, on the clock of the first node.
+    fn shift(&mut self) {
+        let offsets: Vec<i128> = self
+            .nodes
+            .iter()
+            .map(|node| node.clock.offset.into())
+            .collect();
+        let on_one = |node: usize, time: u64| i128::from(time) + offsets[node];
+        let begins = self.ranks.iter().flat_map(|rank| {
+            let ops = rank.ops.iter();
+            ops.map(|op| on_one(rank.node, op.begin))
+        });
+        let origin = begins.min().unwrap_or(0);
+        let shifted = |node: usize, time: u64| {
+            u64::try_from((on_one(node, time) - origin).max(0)).unwrap_or(u64::MAX)
+        };
+        for rank in &mut self.ranks {
+            for op in &mut rank.ops {
+                op.begin = shifted(rank.node, op.begin);
+                op.end = shifted(rank.node, op.end);
+                op.awaited = op.awaited.map(|time| shifted(rank.node, time));
+            }
+            for flush in &mut rank.flushes {
+                *flush = flush.map(|time| shifted(rank.node, time));
+            }
+        }
+        let ends = self
+            .ranks
+            .iter()
+            .flat_map(|rank| rank.ops.iter().map(|op| op.end));
+        self.end = ends.max().unwrap_or(0);
+    }
+
+    /// Keeps only what is wanted, and then the earliest operations if there are more than `most`.
+    ///
+    /// # Errors
+    /// A rank is not in the job.
+    pub(crate) fn cut(&mut self, cut: &TimelineCut, most: usize) -> Result<(), String> {
+        if let Some(strange) = cut.ranks.iter().find(|rank| **rank >= self.size) {
+            return Err(format!(
+                "--ranks names {strange}, and there are ranks 0..{}",
+                self.size
+            ));
+        }
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "the conversion saturates"
+        )]
+        let nanos = |seconds: f64| (seconds * 1e9) as u64;
+        let from = cut.from.map_or(0, nanos);
+        let mut to = cut.to.map_or(u64::MAX, nanos);
+        let is_wanted = |rank: u32| cut.ranks.is_empty() || cut.ranks.contains(&rank);
+        let mut begins: Vec<u64> = Vec::new();
+        for rank in self.ranks.iter().filter(|rank| is_wanted(rank.rank)) {
+            let inside = rank
+                .ops
+                .iter()
+                .filter(|op| op.end >= from && op.begin <= to);
+            begins.extend(inside.map(|op| op.begin));
+        }
+        if begins.len() > most {
+            let (_, last, _) = begins.select_nth_unstable(most);
+            to = last.saturating_sub(1);
+            #[expect(clippy::cast_precision_loss, reason = "for people")]
+            let seconds = to as f64 / 1e9;
+            self.notes.push(format!(
+                "cut at {seconds:.6} s: the first {most} of {} operations are shown; --from and --to choose others, and \
+                 --max-mib allows more",
+                begins.len()
+            ));
+        }
+        self.keep(|rank, op| is_wanted(rank) && op.end >= from && op.begin <= to);
+        Ok(())
+    }
+
+    fn keep(&mut self, is_kept: impl Fn(u32, &TracedOp) -> bool) {
+        let mut places: Vec<Vec<Option<usize>>> = Vec::new();
+        for rank in &mut self.ranks {
+            let mut kept = 0;
+            let place = |op: &TracedOp| {
+                is_kept(rank.rank, op).then(|| {
+                    kept += 1;
+                    kept - 1
+                })
+            };
+            let new: Vec<Option<usize>> = rank.ops.iter().map(place).collect();
+            let mut is_here = new.iter().map(Option::is_some);
+            rank.ops.retain(|_| is_here.next() == Some(true));
+            places.push(new);
+        }
+        let moved = |(rank, op): OpPlace| Some((rank, places[rank][op]?));
+        self.messages = self
+            .messages
+            .iter()
+            .filter_map(|message| {
+                let (send, recv) = (moved(message.send)?, moved(message.recv)?);
+                Some(TracedMessage { send, recv })
+            })
+            .collect();
+        self.ranks_without_ops();
+    }
+
+    /// Removes ranks without operations from the end of what is drawn.
+    fn ranks_without_ops(&mut self) {
+        let mut new = Vec::new();
+        let mut kept = 0;
+        for rank in &self.ranks {
+            new.push(kept);
+            kept += usize::from(!rank.ops.is_empty());
+        }
+        let moved = |(rank, op): OpPlace| (new[rank], op);
+        for message in &mut self.messages {
+            (message.send, message.recv) = (moved(message.send), moved(message.recv));
+        }
+        self.ranks.retain(|rank| !rank.ops.is_empty());
+    }
+
+    /// Returns what the file says about clocks, in sentences.
+    pub(crate) fn clock_lines(&self) -> Vec<String> {
+        if let [only] = self.nodes.as_slice() {
+            return vec![format!(
+                "all ranks ran on {}: one clock, and no error between ranks",
+                only.host
+            )];
+        }
+        let line = |node: &TracedNode| {
+            #[expect(clippy::cast_precision_loss, reason = "for people")]
+            let micros = |nanos: u64| nanos as f64 / 1e3;
+            match node.clock.error {
+                Some(error) => format!(
+                    "clock of {}: at most {:.1} us wrong",
+                    node.host,
+                    micros(error)
+                ),
+                None => format!("clock of {}: the wall clock, of unknown error", node.host),
+            }
+        };
+        self.nodes.iter().map(line).collect()
+    }
+
+    /// Returns a sentence about messages that seem to go back in time.
+    pub(crate) fn backward_note(&self) -> Option<String> {
+        (self.backward > 0).then(|| {
+            format!(
+                "{} of {} messages seem to arrive before they are sent: the clocks are not aligned well enough",
+                self.backward,
+                self.messages.len()
+            )
+        })
+    }
+}
+
+/// Returns true for collectives that no rank can end before all have begun.
+fn is_met_by_all(name: &str) -> bool {
+    ["barrier", "all_", "reduce_scatter"]
+        .iter()
+        .any(|start| name.starts_with(start))
+}
+
+/// Returns the ranks of the text `0-3,7`.
+///
+/// # Errors
+/// The text is something else.
+pub(crate) fn parse_ranks(text: &str) -> Result<Vec<u32>, String> {
+    let mut ranks = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let number = |text: &str| {
+            let number = text.trim().parse::<u32>();
+            number.map_err(|_| format!("{text:?} is no rank: ranks are given as 0-3,7"))
+        };
+        let (first, last) = (number(first)?, number(last)?);
+        if first > last || last - first >= 1 << 20 {
+            return Err(format!(
+                "{} is no range of ranks",
+                ranks_text(&[first, last])
+            ));
+        }
+        ranks.extend(first..=last);
+    }
+    ranks.sort_unstable();
+    ranks.dedup();
+    Ok(ranks)
+}

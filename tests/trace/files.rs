@@ -1,0 +1,147 @@
+//! Files that are cut off, damaged, hostile or missing, and disks that are full.
+
+use std::{fs, os::unix::fs::symlink};
+
+use proptest::prelude::{Strategy, any, prop};
+use proptest::test_runner::{Config, TestRunner};
+use ripstop_rt::internal::trace::format::TraceContent;
+
+use super::{TraceFolder, ripstop, roles::STREAM, text_of};
+
+#[test]
+fn a_killed_rank_leaves_all_but_its_last_records() {
+    let folder = TraceFolder::new("killed");
+    let output = folder.run(2, "killed");
+    assert!(!output.status.success());
+    let content = folder.content(1);
+    assert!(!content.is_complete && content.damaged == 0);
+    // A block of 64 KiB has at most 1024 operations, and what was in the last one is lost.
+    let recorded = content.ops.len();
+    assert!(
+        (2 * STREAM - 1024..=2 * STREAM).contains(&recorded),
+        "{recorded}"
+    );
+    let output = ripstop(&["trace", "--json"], &folder.path("run"));
+    assert!(output.status.success());
+    assert!(
+        text_of(&output).contains(" has no end: the rank was killed"),
+        "{}",
+        text_of(&output)
+    );
+}
+
+#[test]
+fn a_full_disk_costs_the_records_and_nothing_else() {
+    let folder = TraceFolder::new("full");
+    symlink("/dev/full", folder.path("run.0")).unwrap();
+    let output = folder.run(2, "stream");
+    let text = text_of(&output);
+    assert!(output.status.success(), "{text}");
+    let lost = "records of the trace of rank 0 are lost, because";
+    assert!(
+        text.contains(lost) && text.contains("No space left on device"),
+        "{text}"
+    );
+    let content = folder.content(1);
+    assert!(content.is_complete && content.lost == 0);
+}
+
+#[test]
+fn a_file_that_cannot_be_made_is_an_error_that_names_the_variable() {
+    let folder = TraceFolder::new("unmade");
+    let output = folder.run_with(1, "stream", &[("RIPSTOP_TRACE", "no/such/folder/run")]);
+    let text = text_of(&output);
+    assert!(!output.status.success());
+    assert!(
+        text.contains("RIPSTOP_TRACE is no/such/folder/run, and rank 0 cannot make the file"),
+        "{text}"
+    );
+}
+
+#[test]
+fn the_files_of_two_jobs_are_told_apart() {
+    let folder = TraceFolder::new("two");
+    folder.trace(3, "imbalance");
+    folder.trace(2, "imbalance");
+    let output = ripstop(&["trace"], &folder.path("run"));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        text_of(&output).contains("delete the files of the older job"),
+        "{}",
+        text_of(&output)
+    );
+    let output = ripstop(&["trace"], &folder.path("walk"));
+    assert!(
+        text_of(&output).contains("there is no file"),
+        "{}",
+        text_of(&output)
+    );
+}
+
+/// Changes of a file: places that get other bytes, and the length at which it is cut off.
+fn damage() -> impl Strategy<Value = (Vec<(prop::sample::Index, u8)>, prop::sample::Index)> {
+    let bytes = prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..60);
+    (bytes, any::<prop::sample::Index>())
+}
+
+#[test]
+fn no_bytes_make_the_reader_panic() {
+    let folder = TraceFolder::new("damaged");
+    folder.trace(2, "imbalance");
+    let sound = fs::read(folder.path("run.0")).unwrap();
+    // It prints the seed and the smallest case when it fails.
+    let mut runner = TestRunner::new(Config::with_cases(2000));
+    let outcome = runner.run(&damage(), |(changes, end)| {
+        let mut bytes = sound.clone();
+        for (at, byte) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        bytes.truncate(end.index(bytes.len() + 1));
+        let _ = TraceContent::read(&bytes);
+        Ok(())
+    });
+    outcome.unwrap();
+    let random = prop::collection::vec(any::<u8>(), 0..4096);
+    runner
+        .run(&random, |bytes| {
+            let _ = TraceContent::read(&bytes);
+            Ok(())
+        })
+        .unwrap();
+}
+
+#[test]
+fn the_command_survives_damaged_files() {
+    let folder = TraceFolder::new("survives");
+    folder.trace(2, "late_sender");
+    let sound = fs::read(folder.path("run.0")).unwrap();
+    let mut runner = TestRunner::new(Config::with_cases(40));
+    let out = [
+        folder.path("x.html"),
+        folder.path("x.svg"),
+        folder.path("x.gz"),
+    ];
+    let [html, svg, gz] = out.each_ref().map(|path| path.to_str().unwrap());
+    let outcome = runner.run(&damage(), |(changes, end)| {
+        let mut bytes = sound.clone();
+        for (at, byte) in changes {
+            // The head stays, so that records are read.
+            let at = 192 + at.index(bytes.len() - 192);
+            bytes[at] = byte;
+        }
+        bytes.truncate(192 + end.index(bytes.len() - 191));
+        fs::write(folder.path("run.0"), &bytes).unwrap();
+        let words = ["trace", "--html", html, "--svg", svg, "-o", gz];
+        for words in [&words[..], &["profile"]] {
+            let output = ripstop(words, &folder.path("run"));
+            assert!(
+                matches!(output.status.code(), Some(0 | 1)),
+                "{}",
+                text_of(&output)
+            );
+        }
+        Ok(())
+    });
+    outcome.unwrap();
+}

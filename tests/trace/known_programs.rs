@@ -1,0 +1,150 @@
+//! What is said of programs whose communication is known.
+
+use ripstop_rt::internal::trace::format::{TracedKind, TracedOp};
+use serde_json::Value;
+
+use super::{TraceFolder, place, ripstop, ripstop_json, roles::STREAM, text_of};
+
+/// Returns the profile of a role, and of it the line with this comment.
+#[track_caller]
+fn profiled(role: &str, comment: &str, rank: u64) -> (TraceFolder, Value) {
+    let folder = TraceFolder::new(role);
+    let profile = ripstop_json(&["profile", "--json"], &folder.trace(2, role));
+    let at = place(comment);
+    let lines = profile["lines"].as_array().unwrap();
+    let found = lines
+        .iter()
+        .find(|line| line["at"] == at.as_str() && line["rank"] == rank);
+    let found = found.unwrap_or_else(|| panic!("no {at} in {profile}"));
+    (folder, found.clone())
+}
+
+fn nanos(line: &Value, field: &str) -> u64 {
+    line[field].as_u64().unwrap()
+}
+
+#[test]
+fn a_late_sender_is_found_with_the_line_that_waits() {
+    let (folder, line) = profiled("late_sender", "waits for a late sender", 0);
+    assert_eq!(
+        (&line["what"], &line["count"], &line["bytes"]),
+        (&"recv".into(), &1.into(), &32.into())
+    );
+    assert!(
+        2 * nanos(&line, "late_sender_ns") > nanos(&line, "waited_ns"),
+        "{line}"
+    );
+    assert!(nanos(&line, "late_sender_ns") > 0, "{line}");
+    let output = ripstop(&["profile"], &folder.path("run"));
+    let text = text_of(&output);
+    // Which line waited longest depends on which rank started late.
+    let waits = format!("  recv, {}", place("waits for a late sender"));
+    let mut top = text.lines().skip(2).take(2);
+    assert!(top.any(|line| line.ends_with(&waits)), "{text}");
+    assert!(
+        text.contains("rank 0 waited ") && text.contains(" for rank 1 to send"),
+        "{text}"
+    );
+    assert!(text.lines().count() <= 40, "{text}");
+}
+
+#[test]
+fn a_late_receiver_is_found() {
+    let (_folder, line) = profiled("late_receiver", "waits for a late receiver", 0);
+    assert!(
+        2 * nanos(&line, "late_receiver_ns") > nanos(&line, "waited_ns"),
+        "{line}"
+    );
+    assert!(nanos(&line, "late_receiver_ns") > 0, "{line}");
+}
+
+#[test]
+fn the_imbalance_of_a_collective_is_found_at_the_rank_that_waits() {
+    let (_folder, line) = profiled("imbalance", "waits for the last rank", 0);
+    assert_eq!(line["what"], "barrier");
+    assert!(
+        2 * nanos(&line, "imbalance_ns") > nanos(&line, "waited_ns"),
+        "{line}"
+    );
+    assert!(nanos(&line, "imbalance_ns") > 0, "{line}");
+}
+
+#[test]
+fn a_transfer_behind_a_computation_is_hidden() {
+    let (folder, line) = profiled("hidden", "hidden by computation", 0);
+    assert_eq!(nanos(&line, "waited_ns"), 0, "{line}");
+    let out = folder.path("hidden.svg");
+    let words = ["trace", "--json", "--svg", out.to_str().unwrap()];
+    let table = ripstop_json(&words, &folder.path("run"));
+    let rank = &table["ranks"][0];
+    assert!(rank["hidden_ns"].as_u64().unwrap() > 0, "{table}");
+    let of = folder
+        .content(0)
+        .ops
+        .into_iter()
+        .filter(|op| op.kind == TracedKind::Recv);
+    assert!(of.clone().count() == 1 && of.clone().all(|op| op.awaited.is_none()));
+}
+
+#[test]
+fn every_operation_is_recorded_once_and_messages_are_joined() {
+    let folder = TraceFolder::new("stream");
+    let table = ripstop_json(&["trace", "--json"], &folder.trace(2, "stream"));
+    for rank in 0..2 {
+        let content = folder.content(rank);
+        assert!(content.is_complete && content.damaged == 0 && content.lost == 0);
+        let count = |kind: TracedKind| content.ops.iter().filter(|op| op.kind == kind).count();
+        assert_eq!(count(TracedKind::Send), STREAM);
+        assert_eq!(count(TracedKind::Recv), STREAM);
+        assert_eq!(count(TracedKind::Collective), 1);
+        assert!(
+            content
+                .ops
+                .iter()
+                .all(|op| op.begin <= op.end && op.flags == 0)
+        );
+        assert!(!content.flushes.is_empty(), "more than a block");
+    }
+    assert_eq!(table["messages"], 2 * STREAM);
+    assert_eq!(table["backward"], 0);
+}
+
+#[test]
+fn a_receive_that_is_taken_back_is_recorded_as_dropped() {
+    let folder = TraceFolder::new("dropped");
+    folder.trace(2, "dropped");
+    let content = folder.content(0);
+    let dropped: Vec<_> = content
+        .ops
+        .iter()
+        .filter(|op| op.kind == TracedKind::Recv)
+        .collect();
+    assert_eq!(dropped.len(), 2);
+    assert!(dropped.iter().all(|op| op.flags == TracedOp::DROPPED));
+    assert_eq!(
+        content.text(dropped[0].at),
+        place("a receive that is taken back")
+    );
+    assert_eq!((dropped[0].peer, dropped[0].tag), (Some(1), Some(9)));
+    assert_eq!((dropped[1].peer, dropped[1].tag), (None, None));
+}
+
+#[test]
+fn the_launcher_prints_the_profile_and_leaves_no_traces() {
+    let folder = TraceFolder::new("profile");
+    let temporary = folder.path("temporary");
+    std::fs::create_dir(&temporary).unwrap();
+    let file = folder.path("profile.csv");
+    let variables = [
+        ("RIPSTOP_PROFILE", file.to_str().unwrap()),
+        ("TMPDIR", temporary.to_str().unwrap()),
+    ];
+    let output = folder.run_with(2, "late_sender", &variables);
+    let text = text_of(&output);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("for rank 1 to send"), "{text}");
+    let csv = std::fs::read_to_string(file).unwrap();
+    let line = format!("0,recv,{},1,32,", place("waits for a late sender"));
+    assert!(csv.contains(&line), "{csv}");
+    assert_eq!(std::fs::read_dir(temporary).unwrap().count(), 0);
+}

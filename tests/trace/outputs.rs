@@ -1,0 +1,138 @@
+//! The files that `ripstop trace` writes.
+
+use std::{fs, io::Read};
+
+use flate2::read::GzDecoder;
+
+use super::{TraceFolder, ripstop, roles::STREAM, text_of};
+
+/// A field of a protobuf message.
+enum ProtoField<'a> {
+    Number(u64),
+    Bytes(&'a [u8]),
+}
+
+/// Returns the fields of a message with their numbers.
+fn fields(mut bytes: &[u8]) -> Vec<(u64, ProtoField<'_>)> {
+    let mut all = Vec::new();
+    while !bytes.is_empty() {
+        let key = varint(&mut bytes);
+        let field = match key & 7 {
+            0 => ProtoField::Number(varint(&mut bytes)),
+            1 => {
+                let (value, rest) = bytes.split_at(8);
+                bytes = rest;
+                ProtoField::Number(u64::from_le_bytes(value.try_into().unwrap()))
+            }
+            2 => {
+                let len = usize::try_from(varint(&mut bytes)).unwrap();
+                let (value, rest) = bytes.split_at(len);
+                bytes = rest;
+                ProtoField::Bytes(value)
+            }
+            other => panic!("wire type {other}"),
+        };
+        all.push((key >> 3, field));
+    }
+    all
+}
+
+fn varint(bytes: &mut &[u8]) -> u64 {
+    let mut value = 0;
+    for shift in (0..64).step_by(7) {
+        let (byte, rest) = bytes.split_first().unwrap();
+        *bytes = rest;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            break;
+        }
+    }
+    value
+}
+
+fn number(message: &[u8], field: u64) -> Option<u64> {
+    fields(message)
+        .into_iter()
+        .find_map(|(its, value)| match value {
+            ProtoField::Number(value) if its == field => Some(value),
+            _ => None,
+        })
+}
+
+fn messages(message: &[u8], field: u64) -> Vec<&[u8]> {
+    let all = fields(message).into_iter();
+    all.filter_map(|(its, value)| match value {
+        ProtoField::Bytes(value) if its == field => Some(value),
+        _ => None,
+    })
+    .collect()
+}
+
+#[test]
+fn the_file_for_perfetto_has_every_operation_and_an_arrow_for_every_message() {
+    let folder = TraceFolder::new("perfetto");
+    let trace = folder.trace(2, "stream");
+    let output = ripstop(&["trace"], &trace);
+    assert!(output.status.success(), "{}", text_of(&output));
+    let packed = fs::read(folder.path("run.pftrace.gz")).unwrap();
+    let mut bytes = Vec::new();
+    GzDecoder::new(&packed[..]).read_to_end(&mut bytes).unwrap();
+    let (mut begins, mut ends, mut leaves, mut reaches) = (0, 0, Vec::new(), Vec::new());
+    for packet in messages(&bytes, 1) {
+        for event in messages(packet, 11) {
+            match number(event, 9).unwrap() {
+                1 => begins += 1,
+                2 => ends += 1,
+                other => panic!("an event of type {other}"),
+            }
+            leaves.extend(number(event, 47));
+            reaches.extend(number(event, 48));
+        }
+    }
+    assert!(
+        begins >= 2 * (2 * STREAM + 1) && begins == ends,
+        "{begins} and {ends}"
+    );
+    leaves.sort_unstable();
+    reaches.sort_unstable();
+    assert_eq!(leaves, (1..=2 * STREAM as u64).collect::<Vec<_>>());
+    assert_eq!(leaves, reaches);
+    let each = packed.len() / (2 * STREAM);
+    assert!(each <= 60, "{each} bytes for each message, packed");
+}
+
+#[test]
+fn the_page_needs_nothing_but_itself() {
+    let folder = TraceFolder::new("page");
+    let trace = folder.trace(2, "late_sender");
+    let page = folder.path("run.html");
+    let output = ripstop(&["trace", "--html", page.to_str().unwrap()], &trace);
+    assert!(output.status.success(), "{}", text_of(&output));
+    let html = fs::read_to_string(page).unwrap();
+    for outside in ["http:", "https:", "src=", "href=", "fetch(", "import "] {
+        assert!(!html.contains(outside), "{outside}");
+    }
+    assert!(html.contains("tests/trace/roles.rs:") && html.contains("recv <- 1 #7"));
+    assert!(
+        !folder.path("run.pftrace.gz").exists(),
+        "only what was asked for"
+    );
+}
+
+#[test]
+fn ranks_and_times_are_cut_out_and_what_is_left_out_is_said() {
+    let folder = TraceFolder::new("cut");
+    let trace = folder.trace(2, "stream");
+    let out = folder.path("x.svg");
+    let svg = out.to_str().unwrap();
+    let output = ripstop(&["trace", "--ranks", "1", "--svg", svg], &trace);
+    let text = text_of(&output);
+    assert!(output.status.success(), "{text}");
+    let picture = fs::read_to_string(&out).unwrap();
+    assert!(picture.contains(">rank 1<") && !picture.contains(">rank 0<"));
+    let output = ripstop(&["trace", "--max-mib", "1", "--svg", svg], &trace);
+    assert!(text_of(&output).contains("cut at "), "{}", text_of(&output));
+    let output = ripstop(&["trace", "--ranks", "7"], &trace);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text_of(&output).contains("--ranks names 7, and there are ranks 0..2"));
+}

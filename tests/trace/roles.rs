@@ -1,0 +1,104 @@
+//! Programs whose communication is known. The comment at the end of a line is the name by which a test finds that line.
+
+use std::{
+    hint::black_box,
+    time::{Duration, Instant},
+};
+
+use ripstop::{Collectives, Comm, Runtime};
+use rustix::process::{Signal, getpid, kill_process};
+
+pub(crate) const ROLE: &str = "TRACE_TEST_ROLE";
+
+/// Messages of the role `stream`: more than a block of the trace holds.
+pub(crate) const STREAM: usize = 3000;
+
+/// Not a claim: the entry point of a rank when a test starts this program again.
+#[test]
+fn a_rank_of_a_job() {
+    let Ok(role) = std::env::var(ROLE) else {
+        return;
+    };
+    let runtime = match Runtime::init() {
+        Ok(runtime) => runtime,
+        Err(error) => panic!("{error}"),
+    };
+    let world = runtime.world();
+    runtime.block_on(play(&role, &world)).unwrap();
+    drop(world);
+    runtime.close().unwrap();
+}
+
+async fn play(role: &str, world: &Comm) -> Result<(), ripstop::Error> {
+    let (me, other) = (world.rank(), 1 - world.rank().min(1));
+    match role {
+        "late_sender" if me == 0 => {
+            let inbox = world.recv::<u64>(1, 7); // waits for a late sender
+            world.send(1, 1, [1_u8]).await?;
+            inbox.await?;
+        }
+        "late_sender" => {
+            world.recv::<u8>(0, 1).await?;
+            compute();
+            world.send(0, 7, vec![1_u64; 4]).await?;
+        }
+        "hidden" if me == 0 => {
+            let inbox = world.recv::<u64>(1, 7); // hidden by computation
+            world.send(1, 1, [1_u8]).await?;
+            while !inbox.is_done() {
+                black_box(me);
+            }
+            inbox.await?;
+        }
+        "hidden" => {
+            world.recv::<u8>(0, 1).await?;
+            world.send(0, 7, vec![1_u64; 4]).await?;
+        }
+        "late_receiver" if me == 0 => {
+            let long = world.send(1, 7, vec![1_u64; 1 << 20]); // waits for a late receiver
+            world.send(1, 1, [1_u8]).await?;
+            long.await?;
+        }
+        "late_receiver" => {
+            world.recv::<u8>(0, 1).await?;
+            compute();
+            world.recv::<u64>(0, 7).await?;
+        }
+        "imbalance" => {
+            world.barrier().await?;
+            if me == 1 {
+                compute();
+            }
+            world.barrier().await?; // waits for the last rank
+        }
+        "stream" | "killed" => {
+            for number in 0..STREAM {
+                let inbox = world.recv::<u64>(other, 5);
+                world.send(other, 5, vec![number as u64]).await?;
+                inbox.await?;
+            }
+            if role == "killed" && me == 1 {
+                kill_process(getpid(), Signal::KILL).unwrap();
+            }
+            world.barrier().await?;
+        }
+        "dropped" => {
+            drop(world.recv::<u8>(other, 9)); // a receive that is taken back
+            drop(world.recv::<u8>(ripstop::Source::Any, ripstop::Tag::Any));
+            world.barrier().await?;
+        }
+        _ => panic!("there is no role {role}"),
+    }
+    Ok(())
+}
+
+/// Time for which a rank computes: long enough to stand out.
+const COMPUTED: Duration = Duration::from_millis(60);
+
+#[expect(clippy::disallowed_methods, reason = "it computes for a while")]
+fn compute() {
+    let end = Instant::now() + COMPUTED;
+    while Instant::now() < end {
+        black_box(end);
+    }
+}
