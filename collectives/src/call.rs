@@ -82,7 +82,7 @@ impl<'a> OrderedCall<'a> {
             comm,
             name,
             place,
-            ready: ready.map(CallWork::Program),
+            ready,
             by_blocks: false,
         }
     }

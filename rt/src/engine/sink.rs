@@ -292,6 +292,23 @@ impl EngineCore {
             WireKind::QuotaRecall => {
                 read(header).map(|BareHeader { .. }| self.p2p.common.peers.handle_recall(rank))
             }
+            WireKind::FetchRequest
+            | WireKind::FetchCandidate
+            | WireKind::FetchedRts
+            | WireKind::FetchMatched
+            | WireKind::FetchIsFirst
+            | WireKind::FetchReturned => self.handle_fetch_kind(rank, kind, header),
+            WireKind::Ping | WireKind::Pong | WireKind::DeclaredDown | WireKind::Death => None, // an engine that watches peers
+            _ => self.windows().handle_window_kind(rank, kind, header, body),
+        };
+        if understood.is_none() {
+            self.p2p.common.refused += 1;
+        }
+    }
+
+    /// Handles a message about messages that arrived out of order.
+    fn handle_fetch_kind(&mut self, rank: WorldRank, kind: WireKind, header: &[u8]) -> Option<()> {
+        match kind {
             WireKind::FetchRequest => {
                 read(header).map(|header| self.p2p.handle_fetch_request(rank, &header))
             }
@@ -310,11 +327,7 @@ impl EngineCore {
             WireKind::FetchReturned => {
                 read(header).map(|OpHeader { op, .. }| self.p2p.handle_fetch_returned(rank, op))
             }
-            WireKind::Ping | WireKind::Pong | WireKind::DeclaredDown | WireKind::Death => None, // an engine that watches peers
-            _ => self.windows().handle_window_kind(rank, kind, header, body),
-        };
-        if understood.is_none() {
-            self.p2p.common.refused += 1;
+            _ => None,
         }
     }
 
