@@ -310,9 +310,18 @@ fn node() -> SvgPicture {
             .centered((left + 124, 140), &format!("core {}", 2 * rank + 1));
     }
     chart
-        .text((20, 194), "The agent sleeps while its rank awaits, and moves messages while its rank computes.")
-        .text((20, 216), "With one core for a rank, agent and computation share it: nothing is lost but the overlap.")
-        .text((20, 238), "Ranks of a node share memory; messages to other nodes go through the network.")
+        .text(
+            (20, 194),
+            "The agent sleeps while its rank awaits, and moves messages while its rank computes.",
+        )
+        .text(
+            (20, 216),
+            "With one core for a rank, the agent takes its time from the computation.",
+        )
+        .text(
+            (20, 238),
+            "Ranks of a node share memory; messages to other nodes go through the network.",
+        )
         .finish()
 }
 
