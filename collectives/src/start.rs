@@ -1,6 +1,7 @@
 //! Starts calls, by the buffers that they return.
 //!
-//! A call of one rank is a copy at most. It is done in place, and inlined in the caller; everything else is a function of its own.
+//! A call of one rank is a copy at most. It is done in place, and inlined in the caller; everything else is a function of its
+//! own.
 
 use std::ptr;
 

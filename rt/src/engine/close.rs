@@ -34,7 +34,7 @@ impl Engine {
         core.p2p.fail_posted(|_| true, |_| ErrorKind::Closed);
         for index in core.p2p.matching.drain_unexpected(|_, _| true) {
             let mut message = core.p2p.messages.take(index);
-            core.p2p.discharge(&mut message);
+            core.p2p.common.discharge(&mut message);
             let bytes = message.body.as_message_body().bytes();
             core.p2p
                 .note_unreceived(message.envelope, message.sig, bytes);

@@ -226,8 +226,8 @@ impl<'w, T: Wire> NodeView<'w, T> {
     }
 }
 
-/// Returns the elements of a rank of a [`NodeWindow`], if this process has mapped them. Call only while the caller holds a `NodeView`, or
-/// drop the slice unread.
+/// Returns the elements of a rank of a [`NodeWindow`], if this process has mapped them. Call only while the caller holds a
+/// `NodeView`, or drop the slice unread.
 fn find_part<T: Wire>(window_end: &WindowEnd<T>, rank: usize) -> Option<&[T]> {
     if rank == window_end.comm().rank() {
         return Some(&window_end.memory);

@@ -7,6 +7,7 @@ use ripstop_fabric::driver::PayloadView;
 use super::PointToPoint;
 use crate::{
     engine::commons::CalmState,
+    group::WorldRank,
     ops::{MessageStatus, OpInfo, OpSlot},
     proto::matching::{ArrivalNumber, MessageEnvelope},
 };
@@ -51,7 +52,7 @@ impl PointToPoint {
         if !self.may_pass_driver(info.ctx) {
             return false;
         }
-        let envelope = self.own_envelope(info);
+        let envelope = own_envelope(self.common.me, info);
         let Some((earliest, recv)) = self.matching.earliest(envelope) else {
             return false;
         };
@@ -73,7 +74,7 @@ impl PointToPoint {
         if !self.may_pass_driver(info.ctx) {
             return false;
         }
-        let envelope = self.own_envelope(info);
+        let envelope = own_envelope(self.common.me, info);
         let slot = self.common.ops.expected();
         if !slot.info.wants(&envelope) || !slot.takes(info.sig, bytes.len()) {
             return false;
@@ -86,15 +87,6 @@ impl PointToPoint {
         );
         self.common.calm = CalmState::Calm;
         true
-    }
-
-    #[inline(always)]
-    fn own_envelope(&self, info: &OpInfo) -> MessageEnvelope {
-        MessageEnvelope {
-            ctx: info.ctx,
-            source: self.common.me,
-            tag: info.tag.unwrap_or(0),
-        }
     }
 
     #[inline(always)]
@@ -114,6 +106,15 @@ impl PointToPoint {
         let are_here = peer.is_clear() && peer.posted == self.own.arrived;
         self.own.by_driver = !are_here;
         are_here
+    }
+}
+
+#[inline(always)]
+fn own_envelope(me: WorldRank, info: &OpInfo) -> MessageEnvelope {
+    MessageEnvelope {
+        ctx: info.ctx,
+        source: me,
+        tag: info.tag.unwrap_or(0),
     }
 }
 

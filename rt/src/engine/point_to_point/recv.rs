@@ -7,7 +7,10 @@ use super::{
     message::{MessageBody, OfferedMessage, StoredBody, StoredMessage},
 };
 use crate::{
-    engine::{OneSidedCommand, commons::program_events::ProgramEvent},
+    engine::{
+        OneSidedCommand,
+        commons::{EngineCommons, program_events::ProgramEvent},
+    },
     error::ErrorKind,
     group::WorldRank,
     ops::{IN_PROGRAM, InboundTransfer, MessageStatus, OpInfo, OpState, ReservedMessage},
@@ -17,6 +20,20 @@ use crate::{
         wire::{self, MODE_GET, MODE_PUT, OpId, WireKind},
     },
 };
+
+impl EngineCommons {
+    /// Returns true if an offer that comes back must be dropped, because its sender is down or has withdrawn it.
+    fn is_void_offer(&mut self, message: &StoredMessage) -> bool {
+        let (source, StoredBody::Offered(offered)) = (message.envelope.source, &message.body)
+        else {
+            return false;
+        };
+        if message.withdrawn {
+            self.send_control(source, WireKind::CancelAck, offered.sender, wire::OK);
+        }
+        message.withdrawn || self.peers.down(source).is_some()
+    }
+}
 
 impl PointToPoint {
     /// Posts a receive that already owns its buffer.
@@ -67,11 +84,11 @@ impl PointToPoint {
         message: &mut StoredMessage,
         arrival: ArrivalNumber,
     ) -> Result<(), ErrorKind> {
-        let charged = self.discharge(message);
+        let charged = self.common.discharge(message);
         let (envelope, content) = (message.envelope, message.body.as_message_body());
         let outcome = self.deliver(op, envelope, arrival, message.sig, &content);
         if outcome.is_err() {
-            message.charged = charged && self.charge(envelope.source, &content);
+            message.charged = charged && self.common.charge(envelope.source, &content);
         }
         outcome
     }
@@ -82,14 +99,14 @@ impl PointToPoint {
         mut message: StoredMessage,
         arrival: ArrivalNumber,
     ) {
-        if self.is_void(&message) {
+        if self.common.is_void_offer(&message) {
             return self.drop_stored(message);
         }
         if self.common.closing {
             return self.drop_at_close(message);
         }
         if self.common.has_stopped_receiving(message.envelope.ctx) && !message.is_out_of_order() {
-            self.discharge(&mut message);
+            self.common.discharge(&mut message);
             return self.refuse_revoked(message.envelope, &message.body.as_message_body());
         }
         if message.is_out_of_order() {
@@ -116,7 +133,7 @@ impl PointToPoint {
                     .send_control(source, WireKind::Ats, offered.sender, wire::REFUSED);
             }
             _ => {
-                self.discharge(&mut message);
+                self.common.discharge(&mut message);
                 self.refuse_message(source, &message.body.as_message_body());
             }
         }
@@ -139,19 +156,6 @@ impl PointToPoint {
                 None
             }
         }
-    }
-
-    /// Returns true if an offer that comes back must be dropped, because its sender is down or has withdrawn it.
-    fn is_void(&mut self, message: &StoredMessage) -> bool {
-        let (source, StoredBody::Offered(offered)) = (message.envelope.source, &message.body)
-        else {
-            return false;
-        };
-        if message.withdrawn {
-            self.common
-                .send_control(source, WireKind::CancelAck, offered.sender, wire::OK);
-        }
-        message.withdrawn || self.common.peers.down(source).is_some()
     }
 
     /// Copies a message to the receive's buffer, or returns the reason why the receive cannot take it.
@@ -267,7 +271,7 @@ impl PointToPoint {
         content: &MessageBody<'_>,
     ) -> u32 {
         let body = self.messages.keep(content);
-        let charged = content.counts() && self.charge(envelope.source, content);
+        let charged = content.counts() && self.common.charge(envelope.source, content);
         self.messages.store(StoredMessage {
             envelope,
             sig,

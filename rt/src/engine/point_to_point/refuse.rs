@@ -25,7 +25,7 @@ impl PointToPoint {
         for index in matching.drain_unexpected(is_it) {
             let mut message = self.messages.take(index);
             self.common.note_left_store(message.envelope);
-            self.discharge(&mut message);
+            self.common.discharge(&mut message);
             let bytes = message.body.as_message_body().bytes();
             self.note_unreceived(message.envelope, message.sig, bytes);
             self.refuse_revoked(message.envelope, &message.body.as_message_body());

@@ -3,7 +3,10 @@
 use super::{MessageTransmitter, PointToPoint};
 use crate::{
     buffer::SendBuf,
-    engine::{Engine, commons::transmit::transmit_tagged},
+    engine::{
+        Engine,
+        commons::{EngineCommons, transmit::transmit_tagged},
+    },
     error::ErrorKind,
     group::WorldRank,
     ops::{OpInfo, OpState, OpTicket},
@@ -25,7 +28,7 @@ impl Engine {
     #[inline]
     pub(crate) fn send<B: SendBuf>(&mut self, info: OpInfo, buf: B) -> SendStart<B> {
         let to = info.peer.expect("a send has a peer");
-        if let Some(kind) = self.core.p2p.unsendable(info.ctx, to) {
+        if let Some(kind) = self.core.p2p.common.unsendable(info.ctx, to) {
             return SendStart::Refused(kind, buf);
         }
         let bytes = bytemuck::cast_slice(buf.elems());
@@ -57,7 +60,7 @@ impl Engine {
     #[cold]
     fn try_send_unusual(&mut self, info: &OpInfo, bytes: &[u8]) -> Result<bool, ErrorKind> {
         let to = info.peer.expect("a send has a peer");
-        if let Some(kind) = self.core.p2p.unsendable(info.ctx, to) {
+        if let Some(kind) = self.core.p2p.common.unsendable(info.ctx, to) {
             return Err(kind);
         }
         let begin = self.core.p2p.common.trace_time();
@@ -119,16 +122,18 @@ impl MessageTransmitter<'_> {
     }
 }
 
-impl PointToPoint {
+impl EngineCommons {
     /// Returns the reason why nothing can be sent to this rank on a communicator, if there is one.
     #[inline]
     fn unsendable(&self, ctx: u32, rank: WorldRank) -> Option<ErrorKind> {
-        if self.common.unusual && self.common.is_void(ctx) {
+        if self.unusual && self.is_void(ctx) {
             return Some(ErrorKind::Revoked);
         }
-        self.common.unreachable(rank)
+        self.unreachable(rank)
     }
+}
 
+impl PointToPoint {
     /// Appends a send to the peer's queue. Notifies the peer if it has asked for such a message.
     fn enqueue(&mut self, to: WorldRank, op: OpId) {
         let info = self.common.ops.live(op).info;

@@ -52,7 +52,7 @@ impl PointToPoint {
         content: &MessageBody<'_>,
         place: UnexpectedHandle,
     ) -> bool {
-        if !self.charge(envelope.source, content) {
+        if !self.common.charge(envelope.source, content) {
             self.matching.withdraw(place);
             self.drop_over_quota(envelope.source, content);
             return false;
@@ -81,7 +81,7 @@ impl PointToPoint {
         content: &MessageBody<'_>,
     ) {
         self.common.complete_op(recv, Err(kind));
-        if !self.charge(envelope.source, content) {
+        if !self.common.charge(envelope.source, content) {
             return self.drop_over_quota(envelope.source, content);
         }
         let message = StoredMessage {
@@ -122,7 +122,7 @@ impl PointToPoint {
         self.matching.withdraw(found.at);
         self.common.note_left_store(found.envelope);
         let mut message = self.messages.take(found.message);
-        self.discharge(&mut message);
+        self.common.discharge(&mut message);
         self.messages.recycle(message.body);
         self.pay_back(found.envelope.source, bytes);
         StoredMatch::Taken

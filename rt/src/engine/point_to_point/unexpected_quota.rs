@@ -8,7 +8,7 @@ use super::{
     message::{MessageBody, StoredMessage},
 };
 use crate::{
-    engine::commons::{peer::EnginePeers, transmit::FlushResult},
+    engine::commons::{EngineCommons, peer::EnginePeers, transmit::FlushResult},
     group::WorldRank,
     ops::OpState,
     proto::{
@@ -17,12 +17,12 @@ use crate::{
     },
 };
 
-/// Calls at the receiver.
-impl PointToPoint {
+/// Room that stored messages take.
+impl EngineCommons {
     /// Charges a message that is about to be stored to its sender. Returns false if the sender exceeds its limit; then the
     /// message must not be stored.
     pub(in crate::engine) fn charge(&mut self, rank: WorldRank, content: &MessageBody<'_>) -> bool {
-        let peer = self.common.peers.peer_mut(rank);
+        let peer = self.peers.peer_mut(rank);
         if !peer.quota_granted.store() {
             return false;
         }
@@ -39,7 +39,7 @@ impl PointToPoint {
     pub(in crate::engine) fn discharge(&mut self, message: &mut StoredMessage) -> bool {
         let charged = std::mem::take(&mut message.charged);
         if charged {
-            let peer = self.common.peers.peer_mut(message.envelope.source);
+            let peer = self.peers.peer_mut(message.envelope.source);
             peer.quota_granted.unstore();
             if let Some(bytes) = message.body.as_message_body().uninvited() {
                 peer.credits.unstore(bytes);
@@ -47,13 +47,16 @@ impl PointToPoint {
         }
         charged
     }
+}
 
+/// Calls at the receiver.
+impl PointToPoint {
     /// Drops a stored offer that is void.
     pub(in crate::engine) fn drop_stored(&mut self, mut message: StoredMessage) {
         let source = message.envelope.source;
         if message.is_out_of_order() {
             self.fetches.resolved(source);
-        } else if self.discharge(&mut message) {
+        } else if self.common.discharge(&mut message) {
             self.note_message_taken(source);
         }
     }

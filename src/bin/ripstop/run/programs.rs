@@ -169,7 +169,8 @@ mod tests {
         assert_eq!(later, [(3, strings("b -n 2")), (1, strings("c"))]);
         let (first, later) = split("a : b :");
         assert_eq!((first, later.len()), (strings("a : b :"), 0));
-        let (_, later) = split("a : --ranks=2 -- b -- :");
-        assert_eq!(later, [(2, strings("b -- :"))]);
+        // As behind the first program, `--` stands between a program and its arguments.
+        let (_, later) = split("a : --ranks=2 b -- -n :");
+        assert_eq!(later, [(2, strings("b -n :"))]);
     }
 }

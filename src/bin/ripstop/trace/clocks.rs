@@ -67,8 +67,11 @@ fn distances(
     for _ in 0..nodes {
         let mut is_final = true;
         for (from, to, margin) in edges.clone() {
-            let Some(way) = distances[from].and_then(|way: i64| way.checked_add(margin)) else {
+            let Some(way) = distances[from] else {
                 continue;
+            };
+            let Some(way) = i64::checked_add(way, margin) else {
+                return Err(CONTRADICTION.to_owned());
             };
             if distances[to].is_none_or(|known| way < known) {
                 distances[to] = Some(way);
@@ -79,10 +82,11 @@ fn distances(
             return Ok(distances);
         }
     }
-    Err("the clocks of the nodes ran at different speeds, so that no constant difference fits: trace a shorter run, or say \
-         --unaligned"
-        .to_owned())
+    Err(CONTRADICTION.to_owned())
 }
+
+const CONTRADICTION: &str = "the clocks of the nodes ran at different speeds, so that no constant difference fits: trace a \
+                             shorter run, or say --unaligned";
 
 #[cfg(test)]
 mod tests {
