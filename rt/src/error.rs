@@ -295,8 +295,8 @@ impl fmt::Display for ErrorKind {
                 write!(f, "that rank has already freed window {window}")
             }
             Self::NotShared => f.write_str(
-                "this process cannot map the memory of that rank: make the window on the communicator of `split_node`, \
-                 over a driver that maps memory (`shm` does; simulations do not)",
+                "this process cannot map the memory of that rank: make the window on the communicator of `split_node`, in a \
+                 job on one node (`shm` maps memory; jobs over several nodes and simulations do not yet)",
             ),
             Self::TimedOut => f.write_str("the time limit was reached first"),
             Self::Cancelled => f.write_str("canceled"),

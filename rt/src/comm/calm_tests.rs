@@ -1,7 +1,13 @@
 //! The same random messages of a rank to itself, with and without the short way, look the same to their user.
 #![expect(clippy::print_stdout, reason = "the seed is printed")]
 
-use std::{collections::VecDeque, fmt::Debug, future::Future, pin::Pin};
+use std::{
+    collections::VecDeque,
+    fmt::Debug,
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll, Waker},
+};
 
 use ripstop_fabric::random::SeededRandom;
 
@@ -41,6 +47,32 @@ fn the_short_way_shows_what_the_ordinary_one_shows() {
         };
         assert_eq!(run(false), run(true), "SEED={seed}");
     }
+}
+
+/// A program under another executor makes turns only when something is not there yet. Other ranks wait for these turns.
+#[test]
+fn a_rank_that_only_talks_to_itself_sends_by_the_driver_now_and_then() {
+    let runtime = Runtime::builder()
+        .set("RIPSTOP_PROGRESS", "inline")
+        .init()
+        .unwrap();
+    let world = runtime.world();
+    for number in 0..1000_u32 {
+        let mut inbox = world.recv_into(0, 7, [0]);
+        drop(world.send(0, 7, [number]));
+        let mut context = Context::from_waker(Waker::noop());
+        let received = loop {
+            if let Poll::Ready(received) = Pin::new(&mut inbox).poll(&mut context) {
+                break received;
+            }
+        };
+        assert_eq!(received.unwrap().0, [number]);
+    }
+    let by_driver = runtime.counters().messages_sent;
+    assert!(
+        (2..=20).contains(&by_driver),
+        "{by_driver} of 1000 messages"
+    );
 }
 
 /// A receive of any buffer.

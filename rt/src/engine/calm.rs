@@ -57,8 +57,9 @@ impl Engine {
         let is_calm = self.is_calm();
         let p2p = &mut self.core.p2p;
         if is_calm && p2p.may_expect() {
-            p2p.common.calm = CalmState::Expecting;
-            return (p2p.common.ops.hold_expected(info, at, buf), true);
+            let ticket = p2p.common.ops.hold_expected(info, at, buf);
+            p2p.common.calm = CalmState::Expecting; // only now, because the buffer's own code may panic
+            return (ticket, true);
         }
         (p2p.common.ops.hold_recv(OpInfo { at, ..*info }, buf), false)
     }

@@ -255,7 +255,7 @@ impl Engine {
     pub(crate) fn post(&mut self, op: OpId) {
         self.core.p2p.recv(op);
         if let Some(least) = self.core.p2p.hw_matching_min {
-            self.transmitter().post_tag_buffer(op, least);
+            self.transmitter().post_tag_buffer(op, least.get());
         }
         self.flush();
     }

@@ -86,8 +86,8 @@ where
         aborted: AtomicBool::new(false),
     });
     let reporting = OutcomeFuture {
-        report: Arc::clone(&report),
         future: Box::pin(future),
+        end: TaskEnd(Arc::clone(&report)),
     };
     JoinHandle {
         report,
@@ -179,15 +179,19 @@ impl<Q: TaskQueue + Send + Sync + 'static> Wake for RuntimeTask<Q> {
 
 /// The task's future, which stores its outcome, or its panic, in the handle.
 struct OutcomeFuture<F: Future> {
-    report: Arc<TaskReport<F::Output>>,
+    /// Dropped before `end`, so that what it owns is gone when the handle completes.
     future: Pin<Box<F>>,
+    end: TaskEnd<F::Output>,
 }
+
+/// Notifies the task that awaits the outcome when it is dropped, also if this task is dropped with its runtime.
+struct TaskEnd<T>(Arc<TaskReport<T>>);
 
 impl<F: Future> Future for OutcomeFuture<F> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        if self.report.aborted.load(Ordering::SeqCst) {
+        if self.end.0.aborted.load(Ordering::SeqCst) {
             return Poll::Ready(()); // The caller then drops the task's future.
         }
         let polled = panic::catch_unwind(AssertUnwindSafe(|| self.future.as_mut().poll(cx)));
@@ -196,15 +200,14 @@ impl<F: Future> Future for OutcomeFuture<F> {
             Ok(Poll::Ready(value)) => Ok(value),
             Err(panic) => Err(panic),
         };
-        lock(&self.report.outcome).value = Some(value);
+        lock(&self.end.0.outcome).value = Some(value);
         Poll::Ready(())
     }
 }
 
-/// Notifies the task that awaits the outcome, also if this task is dropped with its runtime.
-impl<F: Future> Drop for OutcomeFuture<F> {
+impl<T> Drop for TaskEnd<T> {
     fn drop(&mut self) {
-        let mut outcome = lock(&self.report.outcome);
+        let mut outcome = lock(&self.0.outcome);
         outcome.over = true;
         let waker = outcome.waker.take();
         drop(outcome);

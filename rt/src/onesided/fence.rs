@@ -238,6 +238,7 @@ impl<'w, T: Wire> Future for FenceOp<'w, T> {
         if !matches!(self.stage, FenceStage::Passed) {
             ready!(self.poll_stages(cx)).map_err(|error| error.called_at(self.at))?;
         }
+        self.forget_listener();
         let ended = self.window_end.take();
         let window_end = ended.expect("a fence was polled after it had ended");
         window_end.is_gathered = !self.ending;
@@ -249,6 +250,17 @@ impl<'w, T: Wire> Future for FenceOp<'w, T> {
 }
 
 impl<T: Wire> FenceOp<'_, T> {
+    /// Takes back the registration of this future, if there is one.
+    #[inline]
+    fn forget_listener(&mut self) {
+        if self.place.is_taken()
+            && let Some(window_end) = &self.window_end
+        {
+            let (id, shared) = (window_end.id, window_end.comm.shared());
+            shared.with(|engine| engine.core.windows().forget_listener(id, &mut self.place));
+        }
+    }
+
     /// Waits until this rank has no operation in flight, and then until all members have reached a fence of the same kind. If an
     /// earlier fence was canceled, continues with that one first.
     #[inline(never)]
@@ -281,12 +293,7 @@ impl<T: Wire> FenceOp<'_, T> {
 impl<T: Wire> Drop for FenceOp<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        if self.place.is_taken()
-            && let Some(window_end) = &self.window_end
-        {
-            let (id, shared) = (window_end.id, window_end.comm.shared());
-            shared.with(|engine| engine.core.windows().forget_listener(id, &mut self.place));
-        }
+        self.forget_listener();
     }
 }
 

@@ -10,6 +10,7 @@ use super::{WindowEnd, extent_of, own_memory, target::WindowTarget};
 use crate::{
     buffer::{RegBuf, Wire},
     comm::Comm,
+    engine::Engine,
     error::{Error, ErrorKind, Result, called_at},
     executor::BackgroundFuture,
     group::CommRank,
@@ -65,7 +66,8 @@ impl<T: Wire> NodeWindow<T> {
     /// ```
     ///
     /// # Errors
-    /// `NotShared` if a member is on another node, or the driver does not map memory, as on the simulator; there is no
+    /// `NotShared` if a member is on another node, or the driver does not map memory: in jobs over several nodes, whose
+    /// networks do not, and on the simulator, unless a communicator has one rank. There is no
     /// memory; or a member failed. If it fails on one rank, it fails on all.
     #[track_caller]
     pub fn allocate(comm: &Comm, len: usize) -> impl Future<Output = Result<Self>> + Send + use<T> {
@@ -101,6 +103,13 @@ impl<T: Wire> NodeWindow<T> {
         let others: Vec<usize> = (0..comm.size())
             .filter(|&rank| rank != comm.rank())
             .collect();
+        // Fences by messages do not say of which window they are. So with two windows, a rank might write while others read.
+        let has_counters = |engine: &mut Engine| engine.driver().event_counters().is_some();
+        if let Some(&rank) = others.first()
+            && !comm.shared().with(has_counters)
+        {
+            return Err(comm.error(OP, ErrorKind::NotShared, Some(CommRank(rank)), None));
+        }
         let introduced = self.window_end.introduce(&others).await;
         introduced.map_err(|error| error.renamed(OP))?;
         for rank in others {

@@ -76,8 +76,8 @@ impl OpSlot {
         life: OpState,
         hold: impl FnOnce(&mut ErasedBuffer) -> BufferArea,
     ) -> u32 {
+        self.state = life; // first, so that a panic of the buffer's own code leaves a slot that is never used again
         self.area = hold(&mut self.held);
-        self.state = life;
         self.orphan = false;
         self.marks = 0;
         debug_assert!(!self.lent, "a free slot has no buffer");

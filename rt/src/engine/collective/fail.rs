@@ -164,7 +164,6 @@ impl CollectivePart<'_> {
             return;
         }
         self.p2p.common.unusual = true;
-        self.p2p.common.unusual = true;
         let is_new = self.p2p.common.calls.revoke(id, why);
         if let CollectiveFailure::Mismatch(one, other) = why {
             self.note_pair(id, [one, other], is_new);

@@ -61,7 +61,7 @@ pub(crate) struct EngineCommons {
     pub(super) commands: Vec<OneSidedCommand>,
     pub(super) exposed: ExposedKeys,
     /// Sends of this rank whose offer has no answer yet. While there are any, both ends are busy, so that no message is shared.
-    pub(super) offers: usize,
+    pub(super) offers: u32,
     pub(super) groups: GroupTable,
     pub(super) timers: Timers,
     /// What is known of the collectives on each communicator, also for the messages that belong to them.
@@ -95,7 +95,7 @@ pub(crate) struct EngineCommons {
     pub(crate) jobs: Vec<ProgramJob>,
     pub(super) now: ClockTime,
     /// One-sided commands in flight at the driver.
-    pub(super) commands_in_flight: usize,
+    pub(super) commands_in_flight: u32,
     /// Records operations, if the rank was started with `RIPSTOP_TRACE`.
     pub(super) trace: Option<Box<TraceRecorder>>,
 }
@@ -219,13 +219,17 @@ impl EngineCommons {
         if slot.lent {
             return self.fail_lent(id, outcome);
         }
-        self.offers -= usize::from(slot.state.is_offered());
+        self.offers -= u32::from(slot.state.is_offered());
+        let is_detached_send = slot.marks != 0 && slot.orphan && slot.state.is_sending();
         let waker = match outcome {
             Ok(landed) => slot.land(landed),
             Err(why) => slot.fail(why),
         };
         self.wakers.extend(waker);
         if slot.orphan {
+            if is_detached_send {
+                self.trace_end(id);
+            }
             self.release(id);
         } else if slot.is_in_program() {
             self.notify_message(id);

@@ -7,6 +7,8 @@
 //!
 //! A lent buffer belongs to the driver. Its operation completes or fails only when the driver has returned it.
 
+use std::num::NonZeroU32;
+
 use ripstop_fabric::{
     driver::{CommandToken, Driver, TagBuffer},
     tags::MatchTag,
@@ -89,13 +91,17 @@ impl PointToPoint {
 impl EagerHeader {
     /// Returns the tag of a message, if the message is long enough for an adapter to match it.
     #[inline]
-    pub(in crate::engine) fn tag_for(&self, least: Option<u32>, len: usize) -> Option<MatchTag> {
+    pub(in crate::engine) fn tag_for(
+        &self,
+        least: Option<NonZeroU32>,
+        len: usize,
+    ) -> Option<MatchTag> {
         let least = least?;
         let tag = MatchTag {
             context: self.ctx,
             tag: self.tag,
         };
         // Messages of programs are matched by their programs.
-        (len >= least as usize && self.ctx & 1 == 0).then_some(tag)
+        (len >= least.get() as usize && self.ctx & 1 == 0).then_some(tag)
     }
 }

@@ -21,7 +21,7 @@ mod unexpected;
 mod unexpected_quota;
 mod unreceived;
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, num::NonZeroU32};
 
 use ripstop_fabric::driver::Driver;
 
@@ -44,7 +44,7 @@ pub(crate) struct PointToPoint {
     pub(super) messages: MessageStore,
     /// Least length in bytes of a receive buffer that is lent to the driver. If its adapter does not match tags: `None`, or
     /// longer than any buffer if this rank records a trace, so that each receive is looked at.
-    pub(super) hw_matching_min: Option<u32>,
+    pub(super) hw_matching_min: Option<NonZeroU32>,
     pub(super) splits: SplitTable,
     /// True if both ends move a long message together, while messages go in one direction only.
     pub(super) may_split_long: bool,
@@ -66,8 +66,10 @@ impl PointToPoint {
     pub(super) fn new(driver: &mut dyn Driver, setup: EngineSetup, has_lists: bool) -> Self {
         let by_processor = driver.caps_to(setup.rank).by_processor;
         let tags = driver.tag_matching();
-        let hw_matching_min =
-            tags.map(|tags| u32::try_from(tags.shortest_body()).unwrap_or(u32::MAX));
+        let hw_matching_min = tags.map(|tags| {
+            let least = u32::try_from(tags.shortest_body()).unwrap_or(u32::MAX);
+            NonZeroU32::new(least).unwrap_or(NonZeroU32::MIN) // An empty message has no bytes to be placed.
+        });
         let caps = driver.caps();
         let is_direct = by_processor && caps.reliable && caps.ordered;
         let own = OwnMessages::new(is_direct);

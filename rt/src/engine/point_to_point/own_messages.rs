@@ -21,9 +21,9 @@ pub(in crate::engine) struct OwnMessages {
     is_direct: bool,
     /// True if messages to this rank itself may be queued or in flight.
     pub(in crate::engine) by_driver: bool,
-    /// Messages that went past the driver, modulo 2⁸. The last of them goes by the driver, because a rank that only talks to
+    /// Messages that went past the driver since one went by it. After 255 the next one does, because a rank that only talks to
     /// itself would make no turns.
-    count: u8,
+    pub(in crate::engine) count: u8,
 }
 
 impl OwnMessages {
@@ -95,8 +95,9 @@ impl PointToPoint {
         if !self.own.is_direct || is_of_collective || self.own.by_driver && !self.are_own_here() {
             return false;
         }
-        self.own.count = self.own.count.wrapping_add(1);
-        self.own.count != 0
+        let may_pass = self.own.count < u8::MAX;
+        self.own.count += u8::from(may_pass);
+        may_pass
     }
 
     /// Returns true if all messages of this rank to itself that the driver took have arrived, and none is queued.

@@ -76,7 +76,10 @@ impl MessageTransmitter<'_> {
     /// Queues a send that waits for room or credits.
     pub(in crate::engine) fn queue(&mut self, op: OpId, to: WorldRank) {
         self.p2p.common.awaited_peers_changed = true;
-        self.p2p.own.by_driver |= to == self.p2p.common.me;
+        if to == self.p2p.common.me {
+            self.p2p.own.by_driver = true;
+            self.p2p.own.count = 0;
+        }
         self.p2p.enqueue(to, op);
         self.p2p.common.peers.mark_to_flush(to);
     }

@@ -238,7 +238,7 @@ impl MessageTransmitter<'_> {
             token: CommandToken(op.pack()),
         };
         let posted = matches!(self.driver.post(command), PostResult::Posted);
-        self.p2p.common.commands_in_flight += usize::from(posted);
+        self.p2p.common.commands_in_flight += u32::from(posted);
         posted
     }
 }

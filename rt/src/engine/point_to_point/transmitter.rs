@@ -226,7 +226,7 @@ impl MessageTransmitter<'_> {
             },
         };
         let posted = matches!(self.driver.post(command), PostResult::Posted);
-        self.p2p.common.commands_in_flight += usize::from(posted);
+        self.p2p.common.commands_in_flight += u32::from(posted);
         posted
     }
 

@@ -3,12 +3,12 @@
 //! Every rank is in a process group of its own, and a terminal stops a process of a background group that reads from it. So this
 //! process reads the terminal, while it is in the foreground itself, and writes lines to rank 0's pipe.
 
-use std::io::stdin;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::ChildStdin;
 use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use super::job::{LaunchedJob, now};
@@ -28,7 +28,7 @@ pub(super) struct KeyboardRelay {
 impl KeyboardRelay {
     fn new(pipe: ChildStdin) -> std::io::Result<Self> {
         Ok(Self {
-            terminal: stdin().as_fd().try_clone_to_owned()?,
+            terminal: open_terminal()?,
             watched: false,
             input: RankInput::new(pipe)?,
             look_again: None,
@@ -101,6 +101,13 @@ impl LaunchedJob {
     pub(super) fn next_keyboard_look(&self) -> Option<Instant> {
         self.keyboard.as_ref()?.look_again
     }
+}
+
+/// Opens the terminal of the standard input anew, so that a read never waits: another process may take what was typed. A flag of
+/// the standard input itself would hold for the shell, too.
+fn open_terminal() -> std::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    Ok(rustix::fs::open("/proc/self/fd/0", flags, Mode::empty())?)
 }
 
 /// Returns true if the terminal does not stop this process when it reads.

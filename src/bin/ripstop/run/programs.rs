@@ -1,6 +1,7 @@
 //! Several programs in one job: `ripstop run -n 1 server : -n 3 client`.
 
 use std::ffi::{OsStr, OsString};
+use std::iter;
 
 use clap::{Parser, value_parser};
 
@@ -56,11 +57,8 @@ pub(super) fn split_off(
     for (at, word) in tail.iter().enumerate() {
         match later.last_mut() {
             _ if is_separator(&tail[at..]) => later.push(Vec::new()),
-            Some(part) => part.push(if part.is_empty() && word == "-np" {
-                "-n".into()
-            } else {
-                word.clone()
-            }),
+            Some(part) if part.is_empty() => part.extend(ranks_option(word)),
+            Some(part) => part.push(word.clone()),
             None => {} // The first word of the tail is a separator.
         }
     }
@@ -70,13 +68,34 @@ pub(super) fn split_off(
         .collect()
 }
 
+/// Returns true for a colon with an option for the number of ranks behind it: `-n 3`, `-n3`, `-n=3`, and the same with `-np` or
+/// `--ranks`.
 fn is_separator(words: &[OsString]) -> bool {
     let [colon, option, ..] = words else {
         return false;
     };
-    let name = option.to_string_lossy();
-    let name = name.split('=').next().unwrap_or_default();
-    colon == ":" && ["-n", "-np", "--ranks"].contains(&name)
+    let option = option.to_string_lossy();
+    let short = option.strip_prefix("-np").or(option.strip_prefix("-n"));
+    let is_ranks = match (option.strip_prefix("--ranks"), short) {
+        (Some(rest), _) => rest.is_empty() || rest.starts_with('='),
+        (None, Some(rest)) => rest
+            .trim_start_matches('=')
+            .bytes()
+            .all(|byte| byte.is_ascii_digit()),
+        (None, None) => false,
+    };
+    colon == ":" && is_ranks
+}
+
+/// Returns an option for the number of ranks as `-n` and, if the number is a part of the word, the number.
+fn ranks_option(word: &OsString) -> Vec<OsString> {
+    let text = word.to_string_lossy();
+    let short = text.strip_prefix("-np").or(text.strip_prefix("-n"));
+    let Some(number) = short.map(|number| number.trim_start_matches('=')) else {
+        return vec![word.clone()];
+    };
+    let number = (!number.is_empty()).then(|| number.into());
+    iter::once("-n".into()).chain(number).collect()
 }
 
 impl LaterProgram {
@@ -169,6 +188,9 @@ mod tests {
         assert_eq!(later, [(3, strings("b -n 2")), (1, strings("c"))]);
         let (first, later) = split("a : b :");
         assert_eq!((first, later.len()), (strings("a : b :"), 0));
+        let (_, later) = split("a : -n3 b : -np=2 c : -np4 d : -name");
+        let parts = [(3, "b"), (2, "c"), (4, "d : -name")];
+        assert_eq!(later, parts.map(|(ranks, words)| (ranks, strings(words))));
         // As behind the first program, `--` stands between a program and its arguments.
         let (_, later) = split("a : --ranks=2 b -- -n :");
         assert_eq!(later, [(2, strings("b -n :"))]);
