@@ -237,8 +237,8 @@ impl<'w, T: Wire> Future for FenceOp<'w, T> {
         ready!(poll_proceed(cx));
         if !matches!(self.stage, FenceStage::Passed) {
             ready!(self.poll_stages(cx)).map_err(|error| error.called_at(self.at))?;
+            self.forget_listener();
         }
-        self.forget_listener();
         let ended = self.window_end.take();
         let window_end = ended.expect("a fence was polled after it had ended");
         window_end.is_gathered = !self.ending;
@@ -251,11 +251,17 @@ impl<'w, T: Wire> Future for FenceOp<'w, T> {
 
 impl<T: Wire> FenceOp<'_, T> {
     /// Takes back the registration of this future, if there is one.
-    #[inline]
+    #[inline(always)]
     fn forget_listener(&mut self) {
-        if self.place.is_taken()
-            && let Some(window_end) = &self.window_end
-        {
+        if self.place.is_taken() {
+            self.forget_taken();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn forget_taken(&mut self) {
+        if let Some(window_end) = &self.window_end {
             let (id, shared) = (window_end.id, window_end.comm.shared());
             shared.with(|engine| engine.core.windows().forget_listener(id, &mut self.place));
         }

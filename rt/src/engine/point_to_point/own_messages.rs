@@ -20,13 +20,22 @@ pub(in crate::engine) struct OwnMessages {
     /// True if a processor copies the driver's messages anyway, and the driver keeps their order.
     is_direct: bool,
     /// True if messages to this rank itself may be queued or in flight.
-    pub(in crate::engine) by_driver: bool,
+    by_driver: bool,
     /// Messages that went past the driver since one went by it. After 255 the next one does, because a rank that only talks to
     /// itself would make no turns.
-    pub(in crate::engine) count: u8,
+    count: u8,
 }
 
 impl OwnMessages {
+    /// Records that a message goes by the driver, if it is one of this rank to itself.
+    #[inline]
+    pub(super) fn note_by_driver(&mut self, is_own: bool) {
+        if is_own {
+            self.by_driver = true;
+            self.count = 0;
+        }
+    }
+
     pub(in crate::engine) fn new(is_direct: bool) -> Self {
         Self {
             arrived: 0,

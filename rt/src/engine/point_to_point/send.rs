@@ -76,10 +76,7 @@ impl MessageTransmitter<'_> {
     /// Queues a send that waits for room or credits.
     pub(in crate::engine) fn queue(&mut self, op: OpId, to: WorldRank) {
         self.p2p.common.awaited_peers_changed = true;
-        if to == self.p2p.common.me {
-            self.p2p.own.by_driver = true;
-            self.p2p.own.count = 0;
-        }
+        self.p2p.own.note_by_driver(to == self.p2p.common.me);
         self.p2p.enqueue(to, op);
         self.p2p.common.peers.mark_to_flush(to);
     }
@@ -113,7 +110,7 @@ impl MessageTransmitter<'_> {
         let tag = header.tag_for(self.p2p.hw_matching_min, bytes.len());
         let header = bytemuck::bytes_of_mut(&mut header);
         let posted = transmit_tagged(&mut *self.driver, peer, to, tag, header, bytes);
-        self.p2p.own.by_driver |= to == self.p2p.common.me;
+        self.p2p.own.note_by_driver(to == self.p2p.common.me);
         if !posted {
             peer.credits.unspend(bytes.len());
             peer.header_quota.unspend();
