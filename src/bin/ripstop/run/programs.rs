@@ -75,7 +75,9 @@ fn is_separator(words: &[OsString]) -> bool {
         return false;
     };
     let option = option.to_string_lossy();
-    let short = option.strip_prefix("-np").or(option.strip_prefix("-n"));
+    let short = option
+        .strip_prefix("-np")
+        .or_else(|| option.strip_prefix("-n"));
     let is_ranks = match (option.strip_prefix("--ranks"), short) {
         (Some(rest), _) => rest.is_empty() || rest.starts_with('='),
         (None, Some(rest)) => rest
@@ -90,7 +92,7 @@ fn is_separator(words: &[OsString]) -> bool {
 /// Returns an option for the number of ranks as `-n` and, if the number is a part of the word, the number.
 fn ranks_option(word: &OsString) -> Vec<OsString> {
     let text = word.to_string_lossy();
-    let short = text.strip_prefix("-np").or(text.strip_prefix("-n"));
+    let short = text.strip_prefix("-np").or_else(|| text.strip_prefix("-n"));
     let Some(number) = short.map(|number| number.trim_start_matches('=')) else {
         return vec![word.clone()];
     };
