@@ -4,7 +4,11 @@ use std::{fs, io::Read};
 
 use flate2::read::GzDecoder;
 
-use super::{TraceFolder, ripstop, roles::STREAM, text_of};
+use super::{
+    TraceFolder, ripstop,
+    roles::{CROWD, STREAM},
+    text_of,
+};
 
 /// A field of a protobuf message.
 enum ProtoField<'a> {
@@ -112,7 +116,7 @@ fn the_page_needs_nothing_but_itself() {
     for outside in ["http:", "https:", "src=", "href=", "fetch(", "import "] {
         assert!(!html.contains(outside), "{outside}");
     }
-    assert!(html.contains("tests/trace/roles.rs:") && html.contains("recv <- 1 #7"));
+    assert!(html.contains("tests/trace/roles.rs:") && html.contains(r"recv \u003c- 1 #7"));
     assert!(
         !folder.path("run.pftrace.gz").exists(),
         "only what was asked for"
@@ -135,4 +139,21 @@ fn ranks_and_times_are_cut_out_and_what_is_left_out_is_said() {
     let output = ripstop(&["trace", "--ranks", "7"], &trace);
     assert_eq!(output.status.code(), Some(1));
     assert!(text_of(&output).contains("--ranks names 7, and there are ranks 0..2"));
+}
+
+#[test]
+fn operations_without_a_lane_are_counted_and_have_no_arrows() {
+    let folder = TraceFolder::new("crowd");
+    let trace = folder.trace(2, "crowd");
+    let out = folder.path("x.svg");
+    let output = ripstop(&["trace", "--svg", out.to_str().unwrap()], &trace);
+    let text = text_of(&output);
+    let lanes = 32;
+    let left_out = 2 * (CROWD as usize - lanes);
+    assert!(
+        text.contains(&format!("{left_out} operations are not drawn")),
+        "{text}"
+    );
+    let picture = fs::read_to_string(&out).unwrap();
+    assert_eq!(picture.matches("class=\"m\"").count(), 2 * lanes);
 }

@@ -6,12 +6,18 @@ use std::{
 };
 
 use ripstop::{Collectives, Comm, Runtime};
-use rustix::process::{Signal, getpid, kill_process};
+use rustix::process::{Resource, Signal, getpid, getrlimit, kill_process, setrlimit};
 
 pub(crate) const ROLE: &str = "TRACE_TEST_ROLE";
 
 /// Messages of the role `stream`: more than a block of the trace holds.
 pub(crate) const STREAM: usize = 3000;
+
+/// Receives of the role `crowd` that are in flight at once.
+pub(crate) const CROWD: u32 = 40;
+
+/// Longest file of rank 0 in the role `full`, in bytes: room for a block of the trace, and not for two.
+const FILE_MAX: u64 = 100 << 10;
 
 /// Not a claim: the entry point of a rank when a test starts this program again.
 #[test]
@@ -30,7 +36,7 @@ fn a_rank_of_a_job() {
 }
 
 async fn play(role: &str, world: &Comm) -> Result<(), ripstop::Error> {
-    let (me, other) = (world.rank(), 1 - world.rank().min(1));
+    let me = world.rank();
     match role {
         "late_sender" if me == 0 => {
             let inbox = world.recv::<u64>(1, 7); // waits for a late sender
@@ -71,7 +77,28 @@ async fn play(role: &str, world: &Comm) -> Result<(), ripstop::Error> {
             }
             world.barrier().await?; // waits for the last rank
         }
-        "stream" | "killed" => {
+        "rooted" => {
+            world.barrier().await?;
+            if me == 1 {
+                compute();
+            }
+            world.gather(0, vec![1_u64]).await?; // waits as the root
+        }
+        _ => play_many(role, world).await?,
+    }
+    Ok(())
+}
+
+/// Plays the roles that have several messages, or none.
+async fn play_many(role: &str, world: &Comm) -> Result<(), ripstop::Error> {
+    let (me, other) = (world.rank(), 1 - world.rank().min(1));
+    match role {
+        "stream" | "killed" | "full" => {
+            if role == "full" && me == 0 {
+                let mut limit = getrlimit(Resource::Fsize);
+                limit.current = Some(FILE_MAX);
+                setrlimit(Resource::Fsize, limit).unwrap();
+            }
             for number in 0..STREAM {
                 let inbox = world.recv::<u64>(other, 5);
                 world.send(other, 5, vec![number as u64]).await?;
@@ -86,6 +113,33 @@ async fn play(role: &str, world: &Comm) -> Result<(), ripstop::Error> {
             drop(world.recv::<u8>(other, 9)); // a receive that is taken back
             drop(world.recv::<u8>(ripstop::Source::Any, ripstop::Tag::Any));
             world.barrier().await?;
+        }
+        "probed" if me == 0 => {
+            // The second message is received before the first one, which was probed.
+            let first = world.probe(1, 7).await?;
+            world.recv::<u64>(1, 7).await?;
+            first
+                .recv_into(vec![0_u64; 1])
+                .await
+                .map_err(|error| error.error)?;
+            world.probe(1, 7).await?.recv::<u64>().await?;
+        }
+        "probed" => {
+            for number in 0..3_u64 {
+                world.send(0, 7, vec![number]).await?;
+            }
+        }
+        "crowd" => {
+            let inboxes: Vec<_> = (0..CROWD)
+                .map(|tag| world.recv::<u64>(other, tag))
+                .collect();
+            world.barrier().await?;
+            for tag in 0..CROWD {
+                world.send(other, tag, vec![1_u64]).await?;
+            }
+            for inbox in inboxes {
+                inbox.await?;
+            }
         }
         _ => panic!("there is no role {role}"),
     }

@@ -56,19 +56,21 @@ impl JobTraces {
     }
 
     fn add_notes(&mut self) {
-        let missing = (0..self.size).filter(|rank| !self.ranks.contains_key(rank));
-        let missing: Vec<u32> = missing.collect();
+        let missing = gaps(self.ranks.keys().copied(), self.size);
         if !missing.is_empty() {
             self.notes
-                .push(format!("there is no file of {}", ranks_text(&missing)));
+                .push(format!("there is no file of {}", ranges_text(&missing)));
         }
         let of = |is: fn(&TraceContent) -> bool| -> Vec<u32> {
             let ranks = self.ranks.iter().filter(|(_, content)| is(content));
             ranks.map(|(rank, _)| *rank).collect()
         };
         let cut = of(|content| !content.is_complete);
-        let damaged: u64 = self.ranks.values().map(|content| content.damaged).sum();
-        let lost: u64 = self.ranks.values().map(|content| content.lost).sum();
+        let sum = |count: fn(&TraceContent) -> u64| {
+            let counts = self.ranks.values().map(count);
+            counts.fold(0, u64::saturating_add)
+        };
+        let (damaged, lost) = (sum(|content| content.damaged), sum(|content| content.lost));
         if !cut.is_empty() {
             self.notes.push(format!(
                 "the trace of {} has no end: the rank was killed, still runs, or could not write; its last records are missing",
@@ -88,11 +90,8 @@ impl JobTraces {
     }
 }
 
-/// Returns the file itself if there is one, and otherwise those of all ranks, `NAME.0` and so on.
+/// Returns the files of all ranks, `NAME.0` and so on, and the file itself if there are none.
 fn files_of(name: &Path) -> Result<Vec<PathBuf>, String> {
-    if name.is_file() {
-        return Ok(vec![name.to_owned()]);
-    }
     let shown = name.display();
     let parent = name
         .parent()
@@ -107,12 +106,17 @@ fn files_of(name: &Path) -> Result<Vec<PathBuf>, String> {
         .flatten()
         .filter_map(|entry| {
             let its = entry.file_name();
-            let rank = its.to_str()?.strip_prefix(&*stem)?.strip_prefix('.')?;
-            Some((rank.parse().ok()?, entry.path()))
+            let text = its.to_str()?.strip_prefix(&*stem)?.strip_prefix('.')?;
+            let rank: u32 = text.parse().ok()?;
+            let path = entry.path();
+            (rank.to_string() == text && path.is_file()).then_some((rank, path))
         })
         .collect();
     found.sort();
     if found.is_empty() {
+        if name.is_file() {
+            return Ok(vec![name.to_owned()]);
+        }
         return Err(format!(
             "there is no file {shown} or {shown}.0: name what RIPSTOP_TRACE said in the job"
         ));
@@ -120,15 +124,33 @@ fn files_of(name: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(found.into_iter().map(|(_, path)| path).collect())
 }
 
-/// Describes ranks: `rank 3`, `ranks 0-2,4`.
-pub(crate) fn ranks_text(ranks: &[u32]) -> String {
+/// Returns the ranges of the ranks below `size` that are not among these, which are in order.
+fn gaps(ranks: impl Iterator<Item = u32>, size: u32) -> Vec<[u32; 2]> {
+    let mut gaps = Vec::new();
+    let mut next = 0;
+    for rank in ranks.chain([size]) {
+        if next < rank {
+            gaps.push([next, rank - 1]);
+        }
+        next = rank.saturating_add(1);
+    }
+    gaps
+}
+
+/// Describes ranks, which are in order: `rank 3`, `ranks 0-2,4`.
+fn ranks_text(ranks: &[u32]) -> String {
     let mut ranges: Vec<[u32; 2]> = Vec::new();
     for &rank in ranks {
         match ranges.last_mut() {
-            Some([_, last]) if *last + 1 == rank => *last = rank,
+            Some([_, last]) if last.checked_add(1) == Some(rank) => *last = rank,
             _ => ranges.push([rank, rank]),
         }
     }
+    ranges_text(&ranges)
+}
+
+/// Describes ranges of ranks, each by its first and its last rank.
+fn ranges_text(ranges: &[[u32; 2]]) -> String {
     let texts = ranges.iter().map(|[first, last]| {
         if first == last {
             first.to_string()
@@ -137,6 +159,22 @@ pub(crate) fn ranks_text(ranks: &[u32]) -> String {
         }
     });
     let texts: Vec<String> = texts.collect();
-    let word = if ranks.len() == 1 { "rank" } else { "ranks" };
+    let is_one = matches!(ranges, [[first, last]] if first == last);
+    let word = if is_one { "rank" } else { "ranks" };
     format!("{word} {}", texts.join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{gaps, ranges_text, ranks_text};
+
+    #[test]
+    fn ranks_that_are_missing_are_ranges() {
+        assert_eq!(gaps([0, 1, 4].into_iter(), 6), [[2, 3], [5, 5]]);
+        assert_eq!(gaps([2].into_iter(), u32::MAX), [[0, 1], [3, u32::MAX - 1]]);
+        assert_eq!(gaps([0, 1].into_iter(), 2), [[0_u32; 2]; 0]);
+        assert_eq!(ranges_text(&[[0, 1], [5, 5]]), "ranks 0-1,5");
+        assert_eq!(ranks_text(&[3]), "rank 3");
+        assert_eq!(ranks_text(&[u32::MAX, 0]), "ranks 4294967295,0");
+    }
 }

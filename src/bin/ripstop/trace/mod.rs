@@ -74,8 +74,8 @@ pub(crate) struct TraceArgs {
 /// Say at which lines the ranks of a job waited, and for which ranks, from the files that they wrote with `RIPSTOP_TRACE`.
 ///
 /// A late sender makes a receive wait until the message is sent, a late receiver makes a send wait until its receive is posted,
-/// and imbalance makes a collective wait until the last rank has called it. `ripstop run` prints the same at the end of a job if
-/// RIPSTOP_PROFILE is set.
+/// and imbalance makes a collective that needs all ranks wait until the last one has called it. `ripstop run` prints the same at
+/// the end of a job if RIPSTOP_PROFILE is set.
 #[derive(clap::Args, Debug)]
 #[command(after_help = PROFILE_EXAMPLES)]
 pub(crate) struct ProfileArgs {
@@ -125,6 +125,7 @@ fn draw(args: &TraceArgs) -> Result<(), String> {
     };
     let mut timeline = JobTimeline::new(JobTraces::read(&args.files)?, args.unaligned)?;
     timeline.cut(&cut, args.max_mib.saturating_mul((1 << 20) / VIEWED_BYTES))?;
+    timeline.note_lanes();
     let mut written = Vec::new();
     if let Some(file) = &args.html {
         write_file(file, page::html(&timeline).as_bytes())?;

@@ -16,8 +16,8 @@ const DATA_MARK: &str = "/*DATA*/";
 
 /// Returns the page.
 pub(super) fn html(timeline: &JobTimeline) -> String {
-    // The data must not end the script that holds them.
-    let data = data(timeline).to_string().replace("</", "<\\/");
+    // The data must neither end the script that holds them nor open a comment in it.
+    let data = data(timeline).to_string().replace('<', "\\u003c");
     let (before, behind) = PAGE
         .split_once(DATA_MARK)
         .expect("the page has a place for data");
@@ -45,7 +45,8 @@ fn data(timeline: &JobTimeline) -> Value {
             "exposed_ns": exposure.exposed, "hidden_ns": exposure.hidden, "span_ns": exposure.span,
         })
     });
-    let messages = timeline.messages.iter().map(|message| {
+    let messages = timeline.drawn_messages();
+    let messages = messages.iter().map(|message| {
         let ((from, send), (to, recv)) = (message.send, message.recv);
         json!([from, send, to, recv])
     });

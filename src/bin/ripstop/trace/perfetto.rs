@@ -81,7 +81,7 @@ type FlowIds = BTreeMap<(usize, usize), u64>;
 pub(super) fn write(timeline: &JobTimeline, out: impl Write) -> io::Result<()> {
     let mut out = GzEncoder::new(io::BufWriter::new(out), Compression::default());
     let mut flows = [FlowIds::new(), FlowIds::new()];
-    for (message, id) in timeline.messages.iter().zip(1..) {
+    for (message, id) in timeline.drawn_messages().iter().zip(1..) {
         flows[0].insert(message.send, id);
         flows[1].insert(message.recv, id);
     }

@@ -21,7 +21,11 @@ const ARROWS_MAX: usize = 500;
 pub(super) fn svg(timeline: &JobTimeline) -> String {
     let first = timeline.ranks.iter().flat_map(|rank| rank.ops.iter());
     let from = first.clone().map(|op| op.begin).min().unwrap_or(0);
-    let to = first.map(|op| op.end).max().unwrap_or(0).max(from + 1);
+    let to = first
+        .map(|op| op.end)
+        .max()
+        .unwrap_or(0)
+        .max(from.saturating_add(1));
     let scale = TimeScale { from, to };
     let mut body = String::new();
     let mut y = TOP;
@@ -65,7 +69,8 @@ pub(super) fn svg(timeline: &JobTimeline) -> String {
         places.push(heights);
         y += GAP;
     }
-    for message in timeline.messages.iter().take(ARROWS_MAX) {
+    let messages = timeline.drawn_messages();
+    for message in messages.iter().take(ARROWS_MAX) {
         let (send, recv) = (timeline.op(message.send), timeline.op(message.recv));
         let place = |(rank, op): (usize, usize)| places[rank][op] + LANE / 2.0;
         let _ = writeln!(
@@ -78,7 +83,7 @@ pub(super) fn svg(timeline: &JobTimeline) -> String {
         );
     }
     let height = y + 34.0;
-    framed(&scale, height, &body, timeline.messages.len() > ARROWS_MAX)
+    framed(&scale, height, &body, messages.len() > ARROWS_MAX)
 }
 
 /// Maps times to places in the picture.
@@ -89,7 +94,7 @@ struct TimeScale {
 
 impl TimeScale {
     fn place(&self, time: u64) -> f64 {
-        let share = seconds(time.saturating_sub(self.from)) / seconds(self.to - self.from);
+        let share = seconds(time.saturating_sub(self.from)) / seconds((self.to - self.from).max(1));
         LEFT + share * (WIDTH - LEFT - RIGHT)
     }
 }

@@ -1,8 +1,8 @@
 //! Which ranks waited for which, and at which line.
 //!
 //! A receive that waits before its message is sent has a late sender. A send that waits before its receive is posted has a late
-//! receiver. A collective that waits before its last member has begun waits for imbalance. The rest of a wait is transfer, or the
-//! other end of the operation is not known.
+//! receiver. A collective that no rank can end before all have begun waits for imbalance until its last member has begun. The
+//! rest of a wait is transfer, or the other end of the operation is not known.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -63,6 +63,9 @@ struct WaitCauses {
 /// Lines of each table of the text.
 const TOP: usize = 12;
 
+/// Notes of the text.
+const NOTES_MAX: usize = 8;
+
 impl JobProfile {
     pub(crate) fn of(timeline: &JobTimeline) -> Self {
         let mut causes: BTreeMap<OpPlace, WaitCauses> = BTreeMap::new();
@@ -75,12 +78,15 @@ impl JobProfile {
             let ends = [message.send, message.recv].map(|(rank, _)| timeline.ranks[rank].rank);
             let pair = pairs.entry(ends.into()).or_default();
             pair.messages += 1;
-            pair.bytes += send.bytes;
-            pair.late_sender += late_sender;
+            pair.bytes = pair.bytes.saturating_add(send.bytes);
+            pair.late_sender = pair.late_sender.saturating_add(late_sender);
         }
         for members in timeline.collectives().values() {
             let last = members.iter().map(|place| timeline.op(*place).begin).max();
-            for place in members {
+            let waits_for_all = |(rank, op): &&OpPlace| {
+                timeline.ranks[*rank].is_met_by_all(&timeline.ranks[*rank].ops[*op])
+            };
+            for place in members.iter().filter(waits_for_all) {
                 let wait = waited_until(timeline.op(*place), last.unwrap_or(0));
                 causes.entry(*place).or_default().imbalance = wait;
             }
@@ -111,7 +117,7 @@ impl JobProfile {
             lines,
             pairs,
             exposures: exposures.collect(),
-            notes: timeline.notes.clone(),
+            notes: notes_of(timeline),
             size: timeline.size,
         }
     }
@@ -123,7 +129,7 @@ impl JobProfile {
         self.add_shares(&mut text);
         self.add_lines(&mut text);
         self.add_pairs(&mut text);
-        for note in self.notes.iter().take(4) {
+        for note in self.notes.iter().take(NOTES_MAX) {
             let _ = writeln!(text, "note: {note}");
         }
         text
@@ -135,7 +141,7 @@ impl JobProfile {
             text.push_str("no operation was recorded\n");
             return;
         };
-        let total: u64 = exposed().map(|(exposed, _)| exposed).sum();
+        let total = exposed().fold(0, |sum: u64, (exposed, _)| sum.saturating_add(exposed));
         let span = self.exposures.values().map(|it| it.span).max();
         let mean = total / self.exposures.len() as u64;
         let _ = writeln!(
@@ -257,20 +263,30 @@ impl ProfileEntry {
         self.count += 1;
         self.bytes = self.bytes.saturating_add(op.bytes);
         *self.sizes.entry(op.bytes.max(1).ilog2()).or_default() += 1;
-        self.waited += op.waited();
-        self.late_sender += causes.late_sender;
-        self.late_receiver += causes.late_receiver;
-        self.imbalance += causes.imbalance;
+        self.waited = self.waited.saturating_add(op.waited());
+        self.late_sender = self.late_sender.saturating_add(causes.late_sender);
+        self.late_receiver = self.late_receiver.saturating_add(causes.late_receiver);
+        self.imbalance = self.imbalance.saturating_add(causes.imbalance);
     }
 
     fn join(&mut self, other: &Self) {
         self.count += other.count;
         self.bytes = self.bytes.saturating_add(other.bytes);
-        self.waited += other.waited;
-        self.late_sender += other.late_sender;
-        self.late_receiver += other.late_receiver;
-        self.imbalance += other.imbalance;
+        self.waited = self.waited.saturating_add(other.waited);
+        self.late_sender = self.late_sender.saturating_add(other.late_sender);
+        self.late_receiver = self.late_receiver.saturating_add(other.late_receiver);
+        self.imbalance = self.imbalance.saturating_add(other.imbalance);
     }
+}
+
+/// Returns what the reader must know, first about times of several machines, which may be wrong.
+fn notes_of(timeline: &JobTimeline) -> Vec<String> {
+    let mut notes = Vec::from_iter(timeline.backward_note());
+    if timeline.nodes.len() > 1 {
+        notes.extend(timeline.clock_lines());
+    }
+    notes.extend(timeline.notes.iter().cloned());
+    notes
 }
 
 /// Returns how long this operation waited before `time`.

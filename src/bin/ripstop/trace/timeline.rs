@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ripstop_rt::internal::trace::format::{TracedKind, TracedOp};
 
 use super::clocks::{self, ClockBound, NodeClock};
-use super::files::{JobTraces, ranks_text};
+use super::files::JobTraces;
 
 /// The operations of a job.
 #[derive(Debug)]
@@ -112,9 +112,29 @@ impl RankTimeline {
         (all, left_out)
     }
 
+    /// Returns for each operation whether it has a lane.
+    fn drawn(&self) -> Vec<bool> {
+        let mut drawn = vec![false; self.ops.len()];
+        for lane in self.lanes().0 {
+            lane.ops.iter().for_each(|at| drawn[*at] = true);
+        }
+        drawn
+    }
+
     pub(crate) fn text(&self, number: u32) -> &str {
         let text = self.texts.get(number as usize);
         text.map_or("?", String::as_str)
+    }
+
+    /// Returns true for collectives that no rank can end before all have begun. Without elements, only a barrier sends anything,
+    /// and where each member has a length of its own, some may have none.
+    pub(crate) fn is_met_by_all(&self, op: &TracedOp) -> bool {
+        let name = self.text(op.name);
+        let starts = ["all_", "reduce_scatter"];
+        let is_ragged = name.ends_with("_v") || name.ends_with("_ragged");
+        let has_elements = op.bytes > 0 && !is_ragged;
+        name.starts_with("barrier")
+            || has_elements && starts.iter().any(|start| name.starts_with(start))
     }
 
     /// Names an operation: `send -> 3 #7`, `barrier #16`.
@@ -198,7 +218,8 @@ impl JobTimeline {
                         sends.push(((op.comm, rank.rank, peer, tag), op.number, place));
                     }
                     TracedKind::Recv | TracedKind::Probe if op.flags == 0 => {
-                        recvs.push(((op.comm, peer, rank.rank, tag), op.number, place));
+                        let is_probe = op.kind == TracedKind::Probe;
+                        recvs.push(((op.comm, peer, rank.rank, tag), op.number, is_probe, place));
                     }
                     _ => {}
                 }
@@ -206,15 +227,15 @@ impl JobTimeline {
         }
         sends.sort_unstable();
         recvs.sort_unstable();
-        // A message that was probed and put back has arrived once.
-        recvs.dedup_by_key(|(key, number, _)| (*key, *number));
+        // A message that was probed has arrived once, and its receive is in front of its probes.
+        recvs.dedup_by_key(|(key, number, ..)| (*key, *number));
         let mut recvs = recvs.into_iter().peekable();
         let mut at = 0;
         while at < sends.len() {
             let key = sends[at].0;
             while recvs.next_if(|(its, ..)| *its < key).is_some() {}
             while at < sends.len() && sends[at].0 == key {
-                if let Some((_, _, recv)) = recvs.next_if(|(its, ..)| *its == key) {
+                if let Some((_, _, _, recv)) = recvs.next_if(|(its, ..)| *its == key) {
                     let send = sends[at].2;
                     let bytes = |(rank, op): OpPlace| self.ranks[rank].ops[op].bytes;
                     // Other lengths mean that records are missing.
@@ -291,7 +312,7 @@ impl JobTimeline {
             for &place in members {
                 let (rank, op) = place;
                 let rank = &self.ranks[rank];
-                if rank.ops[op].flags != 0 || !is_met_by_all(rank.text(rank.ops[op].name)) {
+                if rank.ops[op].flags != 0 || !rank.is_met_by_all(&rank.ops[op]) {
                     continue;
                 }
                 let [last, first] = ends.entry(rank.node).or_insert([place, place]);
@@ -429,6 +450,26 @@ impl JobTimeline {
         self.ranks.retain(|rank| !rank.ops.is_empty());
     }
 
+    /// Returns the messages whose two ends have a lane.
+    pub(crate) fn drawn_messages(&self) -> Vec<TracedMessage> {
+        let drawn: Vec<Vec<bool>> = self.ranks.iter().map(RankTimeline::drawn).collect();
+        let is_drawn = |(rank, op): OpPlace| drawn[rank][op];
+        let messages = self.messages.iter().copied();
+        messages
+            .filter(|message| is_drawn(message.send) && is_drawn(message.recv))
+            .collect()
+    }
+
+    /// Notes how many operations have no lane.
+    pub(crate) fn note_lanes(&mut self) {
+        let left_out: usize = self.ranks.iter().map(|rank| rank.lanes().1).sum();
+        if left_out > 0 {
+            self.notes.push(format!(
+                "{left_out} operations are not drawn, because {LANES_MAX} others of their kind are in flight at the same rank"
+            ));
+        }
+    }
+
     /// Returns what the file says about clocks, in sentences.
     pub(crate) fn clock_lines(&self) -> Vec<String> {
         if let [only] = self.nodes.as_slice() {
@@ -464,13 +505,6 @@ impl JobTimeline {
     }
 }
 
-/// Returns true for collectives that no rank can end before all have begun.
-fn is_met_by_all(name: &str) -> bool {
-    ["barrier", "all_", "reduce_scatter"]
-        .iter()
-        .any(|start| name.starts_with(start))
-}
-
 /// Returns the ranks of the text `0-3,7`.
 ///
 /// # Errors
@@ -486,8 +520,7 @@ pub(crate) fn parse_ranks(text: &str) -> Result<Vec<u32>, String> {
         let (first, last) = (number(first)?, number(last)?);
         if first > last || last - first >= 1 << 20 {
             return Err(format!(
-                "{} is no range of ranks",
-                ranks_text(&[first, last])
+                "{part:?} is no range of ranks: ranks are given as 0-3,7"
             ));
         }
         ranks.extend(first..=last);
@@ -495,4 +528,58 @@ pub(crate) fn parse_ranks(text: &str) -> Result<Vec<u32>, String> {
     ranks.sort_unstable();
     ranks.dedup();
     Ok(ranks)
+}
+
+#[cfg(test)]
+mod tests {
+    use ripstop_rt::internal::trace::format::{TracedKind, TracedOp};
+
+    use super::{RankTimeline, parse_ranks};
+
+    #[test]
+    fn a_collective_without_elements_is_met_by_all_only_if_it_is_a_barrier() {
+        let names = ["barrier", "all_reduce", "all_to_all_v", "broadcast"];
+        let rank = RankTimeline {
+            rank: 0,
+            pid: 1,
+            host: String::new(),
+            ops: Vec::new(),
+            texts: names.map(str::to_owned).to_vec(),
+            flushes: Vec::new(),
+            lost: 0,
+            node: 0,
+        };
+        let is_met = |name: u32, bytes: u64| {
+            rank.is_met_by_all(&TracedOp {
+                kind: TracedKind::Collective,
+                flags: 0,
+                at: 0,
+                name,
+                begin: 0,
+                end: 0,
+                awaited: None,
+                bytes,
+                peer: Some(0),
+                tag: Some(0),
+                comm: 0,
+                number: 0,
+            })
+        };
+        assert_eq!(
+            [0, 1, 2, 3].map(|name| is_met(name, 0)),
+            [true, false, false, false]
+        );
+        assert_eq!(
+            [0, 1, 2, 3].map(|name| is_met(name, 8)),
+            [true, true, false, false]
+        );
+    }
+
+    #[test]
+    fn ranges_of_ranks_that_are_none_are_errors() {
+        assert_eq!(parse_ranks("0-2,7").unwrap(), [0, 1, 2, 7]);
+        for text in ["4294967295-0", "3-2", "0-4294967295", "x", ""] {
+            assert!(parse_ranks(text).is_err(), "{text}");
+        }
+    }
 }
