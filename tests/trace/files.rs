@@ -1,6 +1,9 @@
 //! Files that are cut off, damaged, hostile or missing, and disks that are full.
 
-use std::{fs, os::unix::fs::symlink};
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt, symlink},
+};
 
 use proptest::prelude::{Strategy, any, prop};
 use proptest::test_runner::{Config, TestRunner};
@@ -33,17 +36,86 @@ fn a_killed_rank_leaves_all_but_its_last_records() {
 #[test]
 fn a_full_disk_costs_the_records_and_nothing_else() {
     let folder = TraceFolder::new("full");
-    symlink("/dev/full", folder.path("run.0")).unwrap();
-    let output = folder.run(2, "stream");
+    let output = folder.run(2, "full");
     let text = text_of(&output);
     assert!(output.status.success(), "{text}");
     let lost = "records of the trace of rank 0 are lost, because";
     assert!(
-        text.contains(lost) && text.contains("No space left on device"),
+        text.contains(lost) && text.contains("File too large"),
         "{text}"
     );
-    let content = folder.content(1);
-    assert!(content.is_complete && content.lost == 0);
+    let [short, whole] = [0, 1].map(|rank| folder.content(rank));
+    assert!(whole.is_complete && whole.lost == 0);
+    // The last record tells the reader how many others are missing.
+    assert!(short.is_complete && short.damaged == 0, "{short:?}");
+    assert!(text.contains(&format!("{} {lost}", short.lost)), "{text}");
+    assert!(short.lost > 0 && short.ops.len() as u64 + short.lost > 2 * STREAM as u64);
+}
+
+#[test]
+fn a_trace_is_written_neither_through_a_link_nor_into_a_file_of_others() {
+    let folder = TraceFolder::new("links");
+    let other = folder.path("other");
+    fs::write(&other, "kept").unwrap();
+    symlink(&other, folder.path("run.0")).unwrap();
+    fs::write(folder.path("run.1"), "older").unwrap();
+    fs::set_permissions(folder.path("run.1"), fs::Permissions::from_mode(0o666)).unwrap();
+    folder.trace(2, "imbalance");
+    assert_eq!(fs::read_to_string(&other).unwrap(), "kept");
+    for rank in 0..2 {
+        let found = fs::symlink_metadata(folder.path(&format!("run.{rank}"))).unwrap();
+        assert!(found.is_file());
+        assert_eq!(found.permissions().mode() & 0o777, 0o600);
+        assert!(folder.content(rank).is_complete);
+    }
+}
+
+#[test]
+fn only_regular_files_with_the_number_of_a_rank_count() {
+    let folder = TraceFolder::new("names");
+    folder.trace(2, "imbalance");
+    fs::write(folder.path("run"), "another file of the job").unwrap();
+    fs::write(folder.path("run.00"), "no trace").unwrap();
+    fs::create_dir(folder.path("run.5")).unwrap();
+    let output = ripstop(&["trace", "--json"], &folder.path("run"));
+    assert!(output.status.success(), "{}", text_of(&output));
+    let output = ripstop(&["trace", "--json"], &folder.path("run.1"));
+    let text = text_of(&output);
+    assert!(
+        output.status.success() && text.contains("there is no file of rank 0"),
+        "{text}"
+    );
+}
+
+/// Places of fields in the head of a file.
+const SIZE: usize = 16;
+const BOOT: usize = 40;
+const HOST: usize = 80;
+
+#[test]
+fn what_the_head_of_a_file_says_is_not_believed() {
+    let folder = TraceFolder::new("heads");
+    folder.trace(2, "imbalance");
+    let file = folder.path("run.0");
+    let sound = fs::read(&file).unwrap();
+    let mut bytes = sound.clone();
+    bytes[SIZE..SIZE + 4].fill(0xff);
+    bytes[HOST..HOST + 6].copy_from_slice(b"a\x1b[2Jb");
+    fs::write(&file, &bytes).unwrap();
+    let output = ripstop(&["trace", "--json"], &file);
+    let text = text_of(&output);
+    assert!(output.status.success(), "{text}");
+    assert!(
+        text.contains("there is no file of ranks 1-4294967294"),
+        "{text}"
+    );
+    assert!(text.contains("\"a?[2Jb\""), "{text}");
+    // Without the id of a start, hosts tell machines apart.
+    let mut bytes = sound;
+    bytes[BOOT..HOST].fill(0);
+    fs::write(&file, &bytes).unwrap();
+    let content = folder.content(0);
+    assert!(!content.boot.is_empty() && content.boot == content.host);
 }
 
 #[test]

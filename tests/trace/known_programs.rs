@@ -70,6 +70,33 @@ fn the_imbalance_of_a_collective_is_found_at_the_rank_that_waits() {
 }
 
 #[test]
+fn a_collective_that_is_not_met_by_all_has_no_imbalance() {
+    let (_folder, line) = profiled("rooted", "waits as the root", 0);
+    assert_eq!(line["what"], "gather");
+    assert!(nanos(&line, "waited_ns") > 0, "{line}");
+    assert_eq!(nanos(&line, "imbalance_ns"), 0, "{line}");
+}
+
+#[test]
+fn a_probed_message_is_joined_with_its_receive() {
+    let folder = TraceFolder::new("probed");
+    let table = ripstop_json(&["trace", "--json"], &folder.trace(2, "probed"));
+    assert_eq!(table["messages"], 3);
+    let ops = folder.content(0).ops;
+    let numbers = |kind: TracedKind| {
+        let of = ops.iter().filter(|op| op.kind == kind);
+        let mut numbers: Vec<u64> = of.map(|op| op.number).collect();
+        numbers.sort_unstable();
+        numbers
+    };
+    let received = numbers(TracedKind::Recv);
+    assert_eq!(received.len(), 3);
+    assert_eq!(numbers(TracedKind::Probe), [received[0], received[2]]);
+    let profile = ripstop_json(&["profile", "--json"], &folder.path("run"));
+    assert_eq!(profile["pairs"][0]["messages"], 3);
+}
+
+#[test]
 fn a_transfer_behind_a_computation_is_hidden() {
     let (folder, line) = profiled("hidden", "hidden by computation", 0);
     assert_eq!(nanos(&line, "waited_ns"), 0, "{line}");

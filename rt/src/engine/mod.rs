@@ -264,6 +264,7 @@ impl Engine {
     pub(crate) fn recv_probed(&mut self, op: OpId, landed: &MessageStatus) {
         if let Some(stored) = landed.stored {
             self.core.p2p.recv_probed(op, stored, landed.arrival);
+            self.core.p2p.common.trace_recv(op);
             self.flush();
         }
     }

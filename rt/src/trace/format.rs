@@ -164,7 +164,7 @@ pub struct TraceContent {
     pub pid: u32,
     /// Name of the host.
     pub host: String,
-    /// Id of this start of the machine. Ranks with the same one share a monotonic clock.
+    /// Id of this start of the machine, or the name of the host if the machine gives none. Ranks with the same one share a monotonic clock.
     pub boot: String,
     /// Monotonic clock and wall clock when the trace began, in nanoseconds.
     pub clocks: [u64; 2],
@@ -267,12 +267,13 @@ impl TraceContent {
                 head.rank, head.size
             ));
         }
+        let (host, boot) = (unpadded(&head.host), unpadded(&head.boot));
         let mut content = Self {
             rank: head.rank,
             size: head.size,
             pid: head.pid,
-            host: unpadded(&head.host),
-            boot: unpadded(&head.boot),
+            boot: if boot.is_empty() { host.clone() } else { boot },
+            host,
             clocks: [head.monotonic, head.wall],
             ops: Vec::new(),
             texts: Vec::new(),
@@ -328,7 +329,7 @@ impl TraceContent {
     /// Texts are numbered in the order in which they are written.
     fn add_text(&mut self, number: u32, text: &[u8]) {
         if number as usize == self.texts.len() {
-            self.texts.push(String::from_utf8_lossy(text).into_owned());
+            self.texts.push(readable(text));
         } else {
             self.damaged += 1;
         }
@@ -344,5 +345,11 @@ fn padded<const LEN: usize>(text: &str) -> [u8; LEN] {
 
 fn unpadded(bytes: &[u8]) -> String {
     let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
-    String::from_utf8_lossy(text).into_owned()
+    readable(text)
+}
+
+/// Returns the text of these bytes with question marks for control characters, with which a file could drive a terminal.
+fn readable(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    text.replace(char::is_control, "?")
 }

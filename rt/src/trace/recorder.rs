@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    fs::{File, OpenOptions},
+    fs::{self, File, OpenOptions},
     io,
     os::unix::fs::{FileExt, OpenOptionsExt},
     panic::Location,
@@ -71,15 +71,20 @@ pub(crate) struct TracedCollective<'a> {
 }
 
 impl TraceRecorder {
-    /// Creates the file of this rank, which only its owner may read.
+    /// Creates the file of this rank, which only its owner may read. What has its name already is removed, so that nothing is
+    /// written through a link, into a pipe, or into a file that another process has open.
     pub(crate) fn create(base: &Path, rank: u32, size: u32) -> io::Result<Self> {
         let mut path = base.as_os_str().to_owned();
         path.push(format!(".{rank}"));
         let path = PathBuf::from(path);
         let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true).mode(0o600);
+        options.write(true).create_new(true).mode(0o600);
+        match fs::remove_file(&path) {
+            Err(fault) if fault.kind() != io::ErrorKind::NotFound => return Err(fault),
+            _ => {}
+        }
         let file = options.open(&path)?;
-        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let host = rustix::system::uname();
         let head = TraceHead::new(
             rank,
@@ -235,14 +240,29 @@ impl TraceRecorder {
             number: self.lost,
             ..TraceRecord::zeroed()
         };
-        self.block.extend_from_slice(bytes_of(&record));
-        self.write_block();
+        self.write_last(&record);
         let fault = self.fault.as_ref()?;
         let (lost, path) = (self.lost, self.path.display());
         Some(format!(
             "{lost} records of the trace of rank {} are lost, because {path} could not be written: {fault}",
             self.me
         ))
+    }
+
+    /// Writes the last record, also after a fault: a disk that was full may have room for it.
+    fn write_last(&mut self, record: &TraceRecord) {
+        if self.place == 0 {
+            // The head is missing, so that no reader would take the file for a trace.
+            return;
+        }
+        if self.fault.is_some() {
+            // A part of a block would follow the record. A device that has no length keeps none.
+            let _ = self.file.set_len(self.place);
+        }
+        if let Err(fault) = self.file.write_all_at(bytes_of(record), self.place) {
+            self.lost += 1;
+            self.fault.get_or_insert(fault);
+        }
     }
 
     fn message(&mut self, kind: TracedKind, info: &OpInfo, begin: u64) -> TraceRecord {
