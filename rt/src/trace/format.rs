@@ -164,7 +164,8 @@ pub struct TraceContent {
     pub pid: u32,
     /// Name of the host.
     pub host: String,
-    /// Id of this start of the machine, or the name of the host if the machine gives none. Ranks with the same one share a monotonic clock.
+    /// Id of this start of the machine, or the name of the host if the machine gives none. Ranks with the same one share a
+    /// monotonic clock.
     pub boot: String,
     /// Monotonic clock and wall clock when the trace began, in nanoseconds.
     pub clocks: [u64; 2],
