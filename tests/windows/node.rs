@@ -9,10 +9,11 @@ use ripstop::{Comm, ErrorKind, NodeWindow, Window, sim::Simulation};
 
 use crate::{ranks, worlds::Rank};
 
-/// Runs over mapped memory, with and without an agent.
+/// Runs over mapped memory, with and without an agent. The drivers of networks map none, whichever fabric the tests run on.
 fn mapped(size: u32, rank: fn(Comm) -> Rank) {
     for mode in ["inline", "thread"] {
-        ranks::run(size, &[("RIPSTOP_PROGRESS", mode)], move |runtime| {
+        let settings = [("RIPSTOP_FABRIC", "shm"), ("RIPSTOP_PROGRESS", mode)];
+        ranks::run(size, &settings, move |runtime| {
             let world = runtime.world();
             runtime.block_on(rank(world));
         });
