@@ -1,6 +1,6 @@
 //! Checks that dependencies point one way: a table of the paths that each folder may not name, and where drivers may be named.
 
-use super::{TidyFindings, lexer, paths, tree::SourceTree};
+use super::{TidyFindings, engine_parts, lexer, paths, tree::SourceTree};
 
 /// Sources under a folder may not name these paths.
 struct LayerRule {
@@ -29,7 +29,8 @@ pub(super) fn check(tree: &SourceTree) -> TidyFindings {
                     rule.folder, rule.because
                 ));
             }
-            if let Some(because) = drivers.refuse(file, &path) {
+            let refused = drivers.refuse(file, &path);
+            if let Some(because) = refused.or_else(|| engine_parts::refuse(file, &path)) {
                 findings.push(format!("{file}:{line}: `{path}`: {because}"));
             }
         }
@@ -113,7 +114,7 @@ fn module_of(file: &str) -> Vec<&str> {
     ["crate"].into_iter().chain(named).collect()
 }
 
-const RULES: [LayerRule; 25] = [
+const RULES: [LayerRule; 20] = [
     LayerRule {
         folder: "fabric/src/",
         forbidden: &[
@@ -246,71 +247,6 @@ const RULES: [LayerRule; 25] = [
             "libc",
         ],
         because: "a protocol is a pure state machine: time, input and chance come as arguments",
-    },
-    LayerRule {
-        folder: "rt/src/engine/commons/",
-        forbidden: &[
-            "crate::engine::EngineCore",
-            "crate::engine::point_to_point",
-            "crate::engine::PointToPoint",
-            "crate::engine::collective",
-            "crate::engine::CollectivePart",
-            "crate::engine::window",
-            "crate::engine::WindowPart",
-            "crate::engine::recovery",
-            "crate::engine::RecoveryPart",
-        ],
-        because: "all parts of the engine stand on the commons, which know none of them",
-    },
-    LayerRule {
-        folder: "rt/src/engine/point_to_point/",
-        forbidden: &[
-            "crate::engine::EngineCore",
-            "crate::engine::collective",
-            "crate::engine::CollectivePart",
-            "crate::engine::window",
-            "crate::engine::WindowPart",
-            "crate::engine::recovery",
-            "crate::engine::RecoveryPart",
-        ],
-        because: "point-to-point can be read and tested without the other parts",
-    },
-    LayerRule {
-        folder: "rt/src/engine/collective/",
-        forbidden: &[
-            "crate::engine::EngineCore",
-            "crate::engine::window",
-            "crate::engine::WindowPart",
-            "crate::engine::recovery",
-            "crate::engine::RecoveryPart",
-        ],
-        because: "collectives stand on point-to-point; what joins parts is the engine's",
-    },
-    LayerRule {
-        folder: "rt/src/engine/window/",
-        forbidden: &[
-            "crate::engine::EngineCore",
-            "crate::engine::point_to_point",
-            "crate::engine::PointToPoint",
-            "crate::engine::collective",
-            "crate::engine::CollectivePart",
-            "crate::engine::recovery",
-            "crate::engine::RecoveryPart",
-        ],
-        because: "windows stand on the commons; what joins parts is the engine's",
-    },
-    LayerRule {
-        folder: "rt/src/engine/recovery/",
-        forbidden: &[
-            "crate::engine::EngineCore",
-            "crate::engine::point_to_point",
-            "crate::engine::PointToPoint",
-            "crate::engine::collective",
-            "crate::engine::CollectivePart",
-            "crate::engine::window",
-            "crate::engine::WindowPart",
-        ],
-        because: "recovery stands on the commons; what joins parts is the engine's",
     },
     LayerRule {
         folder: "rt/src/reactor/",

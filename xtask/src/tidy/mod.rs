@@ -6,6 +6,7 @@ use crate::step::StepRunner;
 
 mod chapters;
 mod crates;
+mod engine_parts;
 mod layers;
 mod lexer;
 mod methods;

@@ -50,7 +50,6 @@ const ALLOWED: &[&str] = &[
     "fabric/src/portals/triggers.rs",
     "fabric/src/portals/wakeups.rs",
     "fabric/src/shm/doorbell.rs",
-    "fabric/src/shm/doorbell.rs",
     "fabric/src/shm/cma.rs",
     "fabric/src/shm/handover/named_sockets.rs",
     "fabric/src/shm/loom_models.rs",

@@ -26,15 +26,15 @@ pub(super) fn draw(collective: &CollectivePicture) -> SvgPicture {
             TextLook::Quiet,
             &format!("rank {rank}"),
         );
-        draw_row(&mut picture, (left, y), collective.before[rank]);
-        draw_row(&mut picture, (right, y), collective.after[rank]);
+        draw_row(&mut picture, left, y, collective.before[rank]);
+        draw_row(&mut picture, right, y, collective.after[rank]);
     }
     let y = TOP + 2 * ROW;
     picture.line(&[(arrow, y), (right - 20, y)], LineLook::Arrow);
     picture
 }
 
-fn draw_row(picture: &mut SvgPicture, (left, y): (i32, i32), blocks: &[&str]) {
+fn draw_row(picture: &mut SvgPicture, left: i32, y: i32, blocks: &[&str]) {
     let mut x = left;
     for block in blocks {
         let size = (width_of(block), ROW - 6);

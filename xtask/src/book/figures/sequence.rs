@@ -54,13 +54,13 @@ impl SequenceDiagram {
     }
 
     /// Draws a message from a lane to another, which leaves and arrives at these half rows.
-    pub(super) fn message(self, (from, to): (usize, usize), halves: HalfRows, text: &str) -> Self {
-        self.arrow((from, to), halves, text, LineLook::Arrow)
+    pub(super) fn message(self, from: usize, to: usize, halves: HalfRows, text: &str) -> Self {
+        self.arrow([from, to], halves, text, LineLook::Arrow)
     }
 
     /// Draws a message that carries no data of the program.
-    pub(super) fn note(self, (from, to): (usize, usize), halves: HalfRows, text: &str) -> Self {
-        self.arrow((from, to), halves, text, LineLook::DashedArrow)
+    pub(super) fn note(self, from: usize, to: usize, halves: HalfRows, text: &str) -> Self {
+        self.arrow([from, to], halves, text, LineLook::DashedArrow)
     }
 
     /// Draws a line across all lanes.
@@ -88,7 +88,7 @@ impl SequenceDiagram {
 
     fn arrow(
         mut self,
-        (from, to): (usize, usize),
+        [from, to]: [usize; 2],
         (leaves, arrives): HalfRows,
         text: &str,
         look: LineLook,
