@@ -7,6 +7,9 @@
     reason = "the helpers are part of the tests: what fails in them fails the test"
 )]
 
+#[path = "../support/role.rs"]
+mod role;
+
 mod apart;
 mod culprits;
 mod doctor;

@@ -8,13 +8,9 @@ use rustix::process::{Signal, kill_process};
 
 use crate::{apart, fates, hosts, networks};
 
+pub(crate) use crate::role::AS_RANK;
+
 pub(crate) const ROLE: &str = "LAUNCHER_TEST_ROLE";
-pub(crate) const AS_RANK: [&str; 4] = [
-    "--exact",
-    "roles::a_rank_of_a_job",
-    "--nocapture",
-    "--quiet",
-];
 
 /// Not a claim: the entry point of a rank when a test above starts this program again.
 #[test]

@@ -8,6 +8,9 @@
     reason = "the helpers are part of the tests: what fails in them fails the test"
 )]
 
+#[path = "../support/role.rs"]
+mod role;
+
 mod faults;
 mod hung_tests;
 mod launcher;
@@ -18,6 +21,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use role::AS_RANK;
 use rustix::process::{Pid, Signal, kill_process};
 
 const RIPSTOP: &str = env!("CARGO_BIN_EXE_ripstop");
@@ -40,12 +44,7 @@ impl StuckJob {
             .args(["run", "-n", &ranks.to_string()])
             .args(options);
         command.arg("--").arg(std::env::current_exe().unwrap());
-        command.args([
-            "--exact",
-            "roles::a_rank_of_a_job",
-            "--nocapture",
-            "--quiet",
-        ]);
+        command.args(AS_RANK);
         command
             .env(roles::ROLE, role)
             .envs(variables.iter().copied());

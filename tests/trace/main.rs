@@ -7,6 +7,9 @@
     reason = "the helpers are part of the tests: what fails in them fails the test"
 )]
 
+#[path = "../support/role.rs"]
+mod role;
+
 mod files;
 mod known_programs;
 mod outputs;
@@ -19,6 +22,7 @@ use std::{
 };
 
 use ripstop_rt::internal::trace::format::TraceContent;
+use role::AS_RANK;
 use serde_json::Value;
 
 const RIPSTOP: &str = env!("CARGO_BIN_EXE_ripstop");
@@ -50,12 +54,7 @@ impl TraceFolder {
         // A write behind the limit of a file's length fails, instead of killing the rank.
         command.args(["sh", "-c", "trap '' XFSZ; exec \"$@\"", "sh"]);
         command.arg(std::env::current_exe().unwrap());
-        command.args([
-            "--exact",
-            "roles::a_rank_of_a_job",
-            "--nocapture",
-            "--quiet",
-        ]);
+        command.args(AS_RANK);
         command
             .env(roles::ROLE, role)
             .envs(variables.iter().copied());
