@@ -31,6 +31,7 @@ use clap::{CommandFactory, ValueEnum, value_parser};
 use hosts::{HostArgs, HostPlan};
 use job::LaunchedJob;
 use profiling::JobProfiling;
+use program::ProgramArgs;
 
 /// Start the ranks of a job, on this machine or on several hosts.
 ///
@@ -68,33 +69,12 @@ pub(crate) struct RunArgs {
     )]
     keep_going: Option<KeepGoing>,
 
-    /// Build this cargo example (in release if this command was) and run it
-    #[arg(long, value_name = "NAME")]
-    example: Option<String>,
-
-    /// Build the example with this profile of cargo
-    #[arg(long, value_name = "PROFILE", requires = "example")]
-    profile: Option<String>,
-
-    /// A program and its arguments: a path, or a name to look for in PATH
-    #[arg(
-        value_name = "PROGRAM",
-        trailing_var_arg = true,
-        allow_hyphen_values = true
-    )]
-    command: Vec<OsString>,
+    #[command(flatten)]
+    program: ProgramArgs,
 
     // The last, because what follows would be listed under the heading of its options.
     #[command(flatten)]
     hosts: HostArgs,
-}
-
-impl RunArgs {
-    fn built_example(&self) -> Option<program::BuiltExample> {
-        let name = self.example.clone()?;
-        let profile = self.profile.clone();
-        Some(program::BuiltExample { name, profile })
-    }
 }
 
 /// Meaning of the exit code of a job if some of its ranks failed.
@@ -125,8 +105,8 @@ pub(crate) fn run(mut args: RunArgs, words: &[OsString]) -> ExitCode {
         complain("--bind and CPUs in the rank file exclude each other: leave one of them out");
     }
     let mut words = words.to_vec();
-    let later = programs::split_off(&mut args.command, &mut words);
-    check_words(args.example.as_deref(), &mut args.command, &words);
+    let later = programs::split_off(&mut args.program.command, &mut words);
+    check_words(&mut args.program, &words);
     let ended = match plan {
         None => run_here(&mut args, later),
         Some(_) if !later.is_empty() => complain(
@@ -155,12 +135,12 @@ fn run_here(args: &mut RunArgs, later: Vec<programs::LaterProgram>) -> Result<u8
 
 /// The hosts look for the program themselves. Only an example is built here, in a folder that all hosts must see.
 fn start_on_hosts(args: &mut RunArgs, plan: HostPlan) -> Result<LaunchedJob, LaunchError> {
-    let mut words = std::mem::take(&mut args.command);
-    if args.example.is_some() {
-        let program = program::find(args.built_example(), &mut words)?;
-        words = program.arguments;
-        words.insert(0, program.path.into());
-    }
+    let words = if args.program.example.is_some() {
+        let program = args.program.find()?;
+        [vec![program.path.into()], program.arguments].concat()
+    } else {
+        std::mem::take(&mut args.program.command)
+    };
     LaunchedJob::start_on_hosts(args, plan, words)
 }
 
@@ -208,7 +188,8 @@ impl LaunchError {
 }
 
 /// `--example NAME` and a program exclude each other; what follows `--` are arguments of the example.
-fn check_words(example: Option<&str>, command: &mut Vec<OsString>, words: &[OsString]) {
+fn check_words(program: &mut ProgramArgs, words: &[OsString]) {
+    let (example, command) = (program.example.as_deref(), &mut program.command);
     let separated = words
         .len()
         .checked_sub(command.len() + 1)

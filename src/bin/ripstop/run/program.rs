@@ -21,27 +21,53 @@ pub(super) struct LaunchProgram {
     pub(super) trace: Option<PathBuf>,
 }
 
-/// An example of the package in the current folder, to be built and run.
-#[derive(Debug)]
-pub(super) struct BuiltExample {
-    pub(super) name: String,
-    /// Cargo's profile. `None` stands for release if this command was built with optimizations, and for dev otherwise.
-    pub(super) profile: Option<String>,
+/// What the ranks run.
+#[derive(clap::Args, Debug)]
+pub(super) struct ProgramArgs {
+    /// Build this cargo example (in release if this command was) and run it
+    #[arg(long, value_name = "NAME")]
+    pub(super) example: Option<String>,
+
+    /// Build the example with this profile of cargo
+    #[arg(long, value_name = "PROFILE", requires = "example")]
+    profile: Option<String>,
+
+    /// A program and its arguments: a path, or a name to look for in PATH
+    #[arg(
+        value_name = "PROGRAM",
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    pub(super) command: Vec<OsString>,
 }
 
-/// Finds the program. `words` are the arguments of the example, or the program and its arguments.
-pub(super) fn find(
-    example: Option<BuiltExample>,
-    words: &mut Vec<OsString>,
-) -> Result<LaunchProgram, LaunchError> {
-    if let Some(example) = example {
-        return Ok(LaunchProgram {
+/// An example of the package in the current folder, to be built and run.
+#[derive(Debug)]
+struct BuiltExample {
+    name: String,
+    /// Cargo's profile. `None` stands for release if this command was built with optimizations, and for dev otherwise.
+    profile: Option<String>,
+}
+
+impl ProgramArgs {
+    /// Finds the program, or builds the example. The words are the arguments of the example, or the program and its arguments.
+    pub(super) fn find(&mut self) -> Result<LaunchProgram, LaunchError> {
+        let words = std::mem::take(&mut self.command);
+        let Some(name) = self.example.clone() else {
+            return find(words);
+        };
+        let profile = self.profile.clone();
+        let example = BuiltExample { name, profile };
+        Ok(LaunchProgram {
             path: example.build()?,
-            arguments: std::mem::take(words),
+            arguments: words,
             name: example.name,
             trace: None,
-        });
+        })
     }
+}
+
+fn find(mut words: Vec<OsString>) -> Result<LaunchProgram, LaunchError> {
     let program = words.remove(0);
     let path = if program.as_encoded_bytes().contains(&b'/') {
         check(Path::new(&program))?
@@ -50,7 +76,7 @@ pub(super) fn find(
     };
     Ok(LaunchProgram {
         path,
-        arguments: std::mem::take(words),
+        arguments: words,
         name: program.to_string_lossy().into_owned(),
         trace: None,
     })
@@ -166,14 +192,14 @@ mod tests {
     use super::*;
 
     fn refusal(words: &[&str]) -> String {
-        let mut words = words.iter().map(OsString::from).collect();
-        find(None, &mut words).unwrap_err().sentence
+        let words = words.iter().map(OsString::from).collect();
+        find(words).unwrap_err().sentence
     }
 
     #[test]
     fn a_name_is_looked_for_in_the_path() {
-        let mut words = vec!["sh".into(), "-c".into()];
-        let program = find(None, &mut words).unwrap();
+        let words = vec!["sh".into(), "-c".into()];
+        let program = find(words).unwrap();
         assert!(program.path.is_absolute() && program.path.ends_with("sh"));
         assert_eq!(program.arguments, ["-c"]);
     }

@@ -6,7 +6,7 @@ use std::iter;
 use clap::{Parser, value_parser};
 
 use super::hosts::RANKS_MAX;
-use super::program::{self, BuiltExample, LaunchProgram};
+use super::program::{LaunchProgram, ProgramArgs};
 use super::{LaunchError, RunArgs, check_words, complain};
 
 /// A program of the job, and the number of ranks that run it. Their numbers follow those of the program before.
@@ -28,18 +28,8 @@ pub(super) struct LaterProgram {
     #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = value_parser!(u32).range(1..=i64::from(RANKS_MAX)))]
     ranks: u32,
 
-    #[arg(long, value_name = "NAME")]
-    example: Option<String>,
-
-    #[arg(long, value_name = "PROFILE", requires = "example")]
-    profile: Option<String>,
-
-    #[arg(
-        value_name = "PROGRAM",
-        trailing_var_arg = true,
-        allow_hyphen_values = true
-    )]
-    command: Vec<OsString>,
+    #[command(flatten)]
+    program: ProgramArgs,
 }
 
 /// Takes the later programs from the words behind the first, and from the whole command line. A colon separates programs if
@@ -103,8 +93,8 @@ fn ranks_option(word: &OsString) -> Vec<OsString> {
 impl LaterProgram {
     fn read(words: &[OsString]) -> Self {
         let mut later = Self::try_parse_from(words).unwrap_or_else(|why| why.exit());
-        check_words(later.example.as_deref(), &mut later.command, words);
-        if let Some(option) = later.command.first().filter(|word| is_option(word)) {
+        check_words(&mut later.program, words);
+        if let Some(option) = later.program.command.first().filter(|word| is_option(word)) {
             complain(&format!(
                 "{} behind a `:`: options of the job stand before its first program",
                 option.display()
@@ -114,15 +104,9 @@ impl LaterProgram {
     }
 
     fn find(mut self) -> Result<ProgramRanks, LaunchError> {
-        let profile = self.profile.take();
-        let example = self
-            .example
-            .take()
-            .map(|name| BuiltExample { name, profile });
-        let program = program::find(example, &mut self.command)?;
         Ok(ProgramRanks {
             ranks: self.ranks,
-            program,
+            program: self.program.find()?,
         })
     }
 }
@@ -134,7 +118,7 @@ pub(super) fn find_all(
 ) -> Result<Vec<ProgramRanks>, LaunchError> {
     let first = ProgramRanks {
         ranks: args.ranks.unwrap_or(1), // Only hosts may do without a number.
-        program: program::find(args.built_example(), &mut args.command)?,
+        program: args.program.find()?,
     };
     let mut programs = vec![first];
     for one in later {
@@ -178,7 +162,7 @@ mod tests {
         assert_eq!(words.len(), command.len() + 1);
         let later = later
             .iter()
-            .map(|part| (part.ranks, strings(&part.command)));
+            .map(|part| (part.ranks, strings(&part.program.command)));
         (strings(&command), later.collect())
     }
 
