@@ -73,10 +73,7 @@ pub(crate) fn all_to_all<T: Wire>(
             let given = call.concat_input(&send);
             call.begin(None, given, room, NewVec)
         };
-        match done.await {
-            Ok(all) => Ok(boxed_finish(move || rows(&all, &recvs))),
-            Err(OpError { error, .. }) => Err(OpError { error, buf: send }),
-        }
+        finish_rows(done.await, send, recvs)
     };
     RaggedOp::new(rest)
 }
@@ -118,10 +115,7 @@ pub(crate) fn neighbor_all_to_all<T: Wire>(
             let given = call.concat_input(&send);
             call.begin(None, given, room, NewVec)
         };
-        match done.await {
-            Ok(all) => Ok(boxed_finish(move || rows(&all, &recvs))),
-            Err(OpError { error, .. }) => Err(OpError { error, buf: send }),
-        }
+        finish_rows(done.await, send, recvs)
     };
     RaggedOp::new(rest)
 }
@@ -289,6 +283,18 @@ fn counts(lens: &[u64]) -> Vec<usize> {
 /// Wraps the work for the task that awaits the collective.
 pub(crate) fn boxed_finish<D>(rest: impl FnOnce() -> D + Send + 'static) -> RaggedFinish<D> {
     Box::new(rest)
+}
+
+/// Returns the work that splits what has arrived; after a failure, the vectors that were to be sent.
+fn finish_rows<T: Wire>(
+    done: Result<Vec<T>, OpError<Vec<T>>>,
+    send: RankVectors<T>,
+    recvs: Vec<usize>,
+) -> Result<RaggedFinish<RankVectors<T>>, OpError<RankVectors<T>>> {
+    match done {
+        Ok(all) => Ok(boxed_finish(move || rows(&all, &recvs))),
+        Err(OpError { error, .. }) => Err(OpError { error, buf: send }),
+    }
 }
 
 fn rows<T: Wire>(mut all: &[T], counts: &[usize]) -> RankVectors<T> {

@@ -125,6 +125,24 @@ pub(crate) struct MessageStatus {
     pub(crate) stored: Option<u32>,
 }
 
+impl MessageStatus {
+    /// Describes a message that has arrived, of this length in bytes.
+    #[inline(always)]
+    pub(crate) const fn of(
+        envelope: MessageEnvelope,
+        arrival: ArrivalNumber,
+        bytes: usize,
+    ) -> Self {
+        Self {
+            source: envelope.source,
+            tag: envelope.tag,
+            bytes,
+            arrival,
+            stored: None,
+        }
+    }
+}
+
 impl InboundTransfer {
     /// Returns the transfer of a message that was not offered, which the driver writes to its place as it arrives.
     pub(crate) const fn by_driver(landed: MessageStatus) -> Self {

@@ -138,11 +138,5 @@ fn land_own(
 ) -> Option<Waker> {
     let filled = slot.fill(0, PayloadView::from_slice(bytes));
     assert!(filled, "`admit` said so");
-    slot.land(MessageStatus {
-        source: envelope.source,
-        tag: envelope.tag,
-        bytes: bytes.len(),
-        arrival,
-        stored: None,
-    })
+    slot.land(MessageStatus::of(envelope, arrival, bytes.len()))
 }

@@ -52,13 +52,7 @@ impl PointToPoint {
             return None;
         }
         let arrival = self.matching.give(earliest);
-        let landed = MessageStatus {
-            source: rank,
-            tag: header.tag,
-            bytes: len,
-            arrival,
-            stored: None,
-        };
+        let landed = MessageStatus::of(envelope, arrival, len);
         let slot = self.common.ops.live(op);
         slot.state = OpState::Landing(InboundTransfer::by_driver(landed));
         slot.lent = true;

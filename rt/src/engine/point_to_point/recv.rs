@@ -181,13 +181,7 @@ impl PointToPoint {
         let bytes = slot.admit(sig, body.len() as u64)?;
         let filled = slot.fill(0, body);
         assert!(filled, "`admit` said so");
-        let landed = MessageStatus {
-            source: envelope.source,
-            tag: envelope.tag,
-            bytes,
-            arrival,
-            stored: None,
-        };
+        let landed = MessageStatus::of(envelope, arrival, bytes);
         if slot.marks == IN_PROGRAM {
             self.common.program_events.push(ProgramEvent::Part(op));
         } else if slot.marks != 0
@@ -220,13 +214,7 @@ impl PointToPoint {
             return self.store_or_give_to_probe(op, envelope, arrival, sig, content);
         }
         let bytes = slot.admit(sig, content.bytes())?;
-        let landed = MessageStatus {
-            source: envelope.source,
-            tag: envelope.tag,
-            bytes,
-            arrival,
-            stored: None,
-        };
+        let landed = MessageStatus::of(envelope, arrival, bytes);
         match *content {
             MessageBody::Bytes(_) => unreachable!("delivered above"),
             MessageBody::Offered(offered) => {
