@@ -25,7 +25,13 @@ pub(super) async fn probe(comm: &Comm, info: Result<OpInfo>) -> Result<Matched> 
         probe: true,
         ..info.map_err(|error| error.renamed("probe"))?
     };
-    let landed = comm.start_recv(&info, info.at, [0_u8; 0]).landed().await;
+    // Not the short way of receives: no message goes straight into a probe.
+    let ticket = comm.shared().with(|engine| {
+        let ticket = engine.core.p2p.common.ops.hold_recv(info, [0_u8; 0]);
+        engine.post(ticket.op);
+        ticket
+    });
+    let landed = RecvOp::new(comm, ticket).landed().await;
     let landed = landed.map_err(|error| Error::from(error).renamed("probe"))?;
     Ok(Matched {
         comm: comm.clone(),

@@ -69,16 +69,18 @@ impl Engine {
     #[inline(always)]
     pub(crate) fn send_calmly(&mut self, info: &OpInfo, bytes: &[u8]) -> bool {
         let Some(to) = info.peer else { return false };
-        if info.synchronous | (bytes.len() > SHORT) || !self.is_calm() {
+        if info.synchronous | (bytes.len() > SHORT) {
             return false;
         }
+        if to != self.core.p2p.common.me {
+            return self.is_calm() && self.transmitter().send_eager(info.eager(), to, bytes);
+        }
         let p2p = &mut self.core.p2p;
-        if to != p2p.common.me {
-            self.transmitter().send_eager(info.eager(), to, bytes)
-        } else if p2p.common.calm == CalmState::Expecting {
-            p2p.deliver_expected(info, bytes)
-        } else {
-            p2p.deliver_to_self(info, bytes)
+        match p2p.common.calm {
+            CalmState::Expecting => p2p.deliver_expected(info, bytes),
+            CalmState::Calm => p2p.deliver_to_self(info, bytes),
+            // A look for calm would be in vain: what was posted before is no expected receive.
+            CalmState::Disturbed => false,
         }
     }
 }
