@@ -3,6 +3,7 @@
 use super::{Comm, program::CollectivePlace, program::ProgramOp};
 use crate::{
     buffer::{RecvBuf, SendBuf},
+    engine::Execution,
     offload::{CollectiveSpec, LocalCopy},
     proto::collective_id::CollectiveId,
 };
@@ -48,7 +49,7 @@ impl Comm {
         }
         let id = CollectiveId::new(self.id() + 1, call.tag);
         let is_usual = self.shared().look(|engine| engine.core.is_calm_here(id));
-        if is_usual && copy.apply(input, output) {
+        if Execution::of_copy(is_usual) == Execution::AtCall && copy.apply(input, output) {
             return Ok(());
         }
         Err(CollectivePlace::of(call))

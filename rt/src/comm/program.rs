@@ -11,13 +11,15 @@ use std::{
 use super::{CollectiveCall, Comm, handle_cache};
 use crate::{
     buffer::{RecvBuf, SendBuf, Wire},
-    engine::{Engine, EngineCore, RunOutcome, RunTicket, SingleRoundPoll, SingleRoundRun},
+    engine::{
+        Engine, EngineCore, ExecutionRequest, RunOutcome, RunTicket, SingleRoundPoll,
+        SingleRoundRun,
+    },
     error::{ErrorKind, OpError},
     executor::{self, poll_proceed},
     group::CommRank,
     offload::{CollectiveSpec, LoadedProgram},
     ops::{OpFailure, ProgramBuffers},
-    settings::Executor,
 };
 
 /// A collective in flight. The call that made it has already started the collective, which proceeds whether or not it
@@ -158,12 +160,10 @@ impl Comm {
         output: O,
     ) -> ProgramOp<I, O> {
         let executor = self.shared().settings.collectives;
-        let lists = match executor {
-            Executor::Offload => !collective.program.is_short() && !self.is_among_neighbors(),
-            Executor::Lists => true,
-            Executor::Messages | Executor::Host => false,
-        };
-        let by_lists = lists && !waits;
+        let is_short = collective.program.is_short();
+        let is_all_near = || self.is_among_neighbors();
+        let request = ExecutionRequest::of(executor, is_short, waits, is_all_near);
+        let by_lists = request == ExecutionRequest::TaskLists;
         let buffers = ProgramBuffers::new(input, output, &collective.program, by_lists);
         let LoadedProgram(mut call) = collective.program;
         (call.ctx, call.tag, call.sig) = (self.id() + 1, tag, collective.signature.0.0);
@@ -172,18 +172,15 @@ impl Comm {
             call.group = self.group().clone();
         }
         (call.reducer, call.refused) = (collective.reducer, refused);
-        (call.offload, call.with_block_events) = (by_lists, collective.with_block_events);
+        (call.request, call.with_block_events) = (request, collective.with_block_events);
         let mut op = ProgramOp {
             name: collective.name,
             stage: ProgramStage::Flight(Some(CollectiveFlight {
                 state: CollectiveState::SingleRound(SingleRoundRun::new(call, buffers)),
                 comm: handle_cache::clone_handle(self),
-                hosted: false,
+                hosted: request == ExecutionRequest::Polled,
             })),
         };
-        if executor == Executor::Host {
-            return op.hosted();
-        }
         if let Some(flight) = op.flight_mut() {
             flight.begin();
         }
@@ -219,20 +216,6 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
 
     /// Lets the collective complete in the background. Same as dropping it.
     pub fn detach(self) {}
-
-    /// Makes the collective progress only when it is polled, as without offload.
-    ///
-    /// This is the baseline for comparisons, like the setting `RIPSTOP_COLLECTIVES=host`. Dropping the future lets the
-    /// collective complete in the background again.
-    fn hosted(mut self) -> Self {
-        if let Some(flight) = self.flight_mut()
-            && !flight.has_ended()
-        {
-            flight.with_run(|engine, ticket| engine.core.collectives().host_run(ticket));
-            flight.hosted = true;
-        }
-        self
-    }
 
     /// Returns true if awaiting this would not wait.
     pub fn is_done(&self) -> bool {

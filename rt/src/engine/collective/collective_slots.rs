@@ -7,17 +7,14 @@
 use ripstop_fabric::driver::{NamedSlots, PayloadView, SlotName, SlotReceipt};
 
 use super::{CollectivePart, CollectiveProgress};
-use super::{RunCall, run::ProgramRun, run::StepExecutor};
+use super::{execution::SLOT_RANKS_MAX, run::ProgramRun, run::StepExecutor};
 use crate::{
-    engine::{EngineCommons, commons::collective_registry::CollectiveFailure},
+    engine::commons::collective_registry::CollectiveFailure,
     error::ErrorKind,
     group::{CommRank, RankGroup, WorldRank},
     ops::OpState,
     proto::collective_id::CollectiveId,
 };
-
-/// Most ranks of a communicator whose programs check collective slots. Each turn reads one cache line per rank.
-const RANKS_MAX: usize = 16;
 
 /// Turns per check of the collective slots of all ranks of a program. The other turns check only those for which it waits.
 const ALL_EVERY: u32 = 16;
@@ -193,7 +190,7 @@ impl CollectiveProgress<'_> {
         id: CollectiveId,
         group: &RankGroup,
     ) -> Option<ErrorKind> {
-        if !self.part.p2p.common.has_slots || group.len() > RANKS_MAX {
+        if !self.part.p2p.common.has_slots || group.len() > SLOT_RANKS_MAX {
             return None;
         }
         let name = slot_name(id);
@@ -233,14 +230,6 @@ impl CollectivePart<'_> {
             self.report_block_event(index, at);
         }
         self.p2p.common.mark_dirty(index);
-    }
-}
-
-impl RunCall {
-    /// Returns true if messages of a program may lie in collective slots.
-    pub(super) fn may_use_slots(&self, common: &EngineCommons) -> bool {
-        let by_lists = self.offload && common.has_lists;
-        common.has_slots && !by_lists && self.group.len() <= RANKS_MAX
     }
 }
 

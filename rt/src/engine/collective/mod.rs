@@ -18,6 +18,7 @@ mod creation;
 mod direct_recv;
 mod end;
 mod execute;
+mod execution;
 mod fail;
 mod offloaded;
 mod polled_baseline;
@@ -39,6 +40,7 @@ pub(super) use self::fail::AbortResult;
 pub(super) use self::offloaded::list_max;
 pub(crate) use self::{
     end::RunOutcome,
+    execution::{Execution, ExecutionRequest},
     single_round::{SingleRoundPoll, SingleRoundRun},
 };
 use ripstop_fabric::driver::{DownCause, Driver};
@@ -150,8 +152,8 @@ pub(crate) struct RunCall {
     pub(crate) reducer: Option<ErasedReducer>,
     /// The caller's error, if it is known before the program begins.
     pub(crate) refused: Option<String>,
-    /// True if the program runs as task lists when the driver supports them.
-    pub(crate) offload: bool,
+    /// How the program is to run.
+    pub(crate) request: ExecutionRequest,
     /// True if the application may wait for single blocks of the result.
     pub(crate) with_block_events: bool,
 }
@@ -316,7 +318,9 @@ impl CollectivePart<'_> {
     ) -> u32 {
         // The caller's own mistake comes first: it is a better explanation than an error that a peer reported.
         let wrong = call.wrong(areas);
-        let offload = call.offload && self.p2p.common.has_lists;
+        let facts = call.execution_facts(&self.p2p.common, false);
+        let execution = Execution::choose(call.request, facts, || false);
+        let offload = execution == Execution::TaskLists;
         if offload {
             // Ranks that run the same program over messages must not match ranks that run it as task lists.
             call.sig = TypeSig(call.sig).and(BY_LISTS).0;
@@ -336,7 +340,7 @@ impl CollectivePart<'_> {
         }
         let directly = self.may_wait_directly()
             && call.program.recv_max() <= self.p2p.common.paths.eager_max_of_all();
-        let uses_slots = call.may_use_slots(&self.p2p.common);
+        let uses_slots = execution.uses_slots(facts);
         let tells =
             offload && call.with_block_events && self.programs.block_call_sites.may_watch(call.at);
         self.programs.slot_waiters += usize::from(uses_slots);
@@ -344,6 +348,7 @@ impl CollectivePart<'_> {
             let memory = RunMemory::new(areas, lens, align, scratch);
             let mut run = ProgramRun::new(call, buffers, memory, room);
             (run.reducer, run.waits_directly, run.uses_slots) = (reducer, directly, uses_slots);
+            run.hosted = execution == Execution::Polled;
             run.skip_single_round(over.unwrap_or(0));
             run
         });
@@ -378,7 +383,7 @@ impl RunCall {
             program,
             reducer: None,
             refused: None,
-            offload: false,
+            request: ExecutionRequest::Messages,
             with_block_events: false,
         }
     }

@@ -20,13 +20,6 @@ impl Engine {
 }
 
 impl CollectivePart<'_> {
-    /// Lets a program advance only when its future is polled, from now on.
-    pub(crate) fn host_run<I, O>(&mut self, ticket: &RunTicket<I, O>) {
-        if let Some(run) = self.run_of(ticket) {
-            run.hosted = true;
-        }
-    }
-
     /// Returns true if something has happened since the future was polled.
     pub(crate) fn has_new_events<I, O>(&mut self, ticket: &RunTicket<I, O>) -> bool {
         self.run_of(ticket).is_some_and(|run| run.stirred)

@@ -14,7 +14,7 @@ use std::mem;
 
 use ripstop_fabric::driver::{PayloadView, SlotName};
 
-use super::CollectivePart;
+use super::{CollectivePart, Execution};
 use super::{ProgramTable, RunCall, RunTicket, collective_slots::slot_name};
 use crate::{
     buffer::{RecvBuf, SendBuf},
@@ -61,7 +61,10 @@ impl Engine {
         let Some(single_round) = call.program.single_round() else {
             return SingleRoundPoll::Fallback;
         };
-        if !call.may_be_single_round(&self.core.p2p.common, &mut run.buffers) {
+        let common = &self.core.p2p.common;
+        let facts = call.execution_facts(common, true);
+        let is_usual = || call.is_usual(common, &mut run.buffers);
+        if Execution::choose(call.request, facts, is_usual) != Execution::SingleRound {
             return SingleRoundPoll::Fallback;
         }
         let Some(memory) = self
@@ -315,13 +318,13 @@ impl ProgramTable {
 }
 
 impl RunCall {
-    fn may_be_single_round<I: SendBuf, O: RecvBuf>(
+    /// Returns true if nothing is known that a single-round run cannot cope with.
+    fn is_usual<I: SendBuf, O: RecvBuf>(
         &self,
         common: &EngineCommons,
         buffers: &mut ProgramBuffers<I, O>,
     ) -> bool {
-        self.may_use_slots(common)
-            && self.is_calm(common)
+        self.is_calm(common)
             && self
                 .reducer
                 .as_ref()

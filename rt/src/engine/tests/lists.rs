@@ -23,7 +23,7 @@ use ripstop_fabric::{
 use super::world::{CTX, DETECT, Net, TICK, World};
 use crate::{
     clock::ClockTime,
-    engine::{Engine, EngineSetup, RunCall, RunTicket},
+    engine::{Engine, EngineSetup, ExecutionRequest, RunCall, RunTicket},
     error::ErrorKind,
     group::{RankGroup, WorldRank},
     offload::{BufferLens, CommRank, ProgramBuffer, ProgramBuilder, StepAction},
@@ -346,7 +346,7 @@ fn call(rank: usize) -> RunCall {
         program: Arc::new(builder.finish()),
         reducer: None,
         refused: None,
-        offload: true,
+        request: ExecutionRequest::TaskLists,
         with_block_events: false,
     }
 }
@@ -631,7 +631,7 @@ fn a_put_that_is_only_claimed_leaves_the_output_with_values() {
     let inner = world.swap_remove(1);
     let mut engine = over(Adapter::new(1, inner, &Broken::default()));
     let call = RunCall {
-        offload: false,
+        request: ExecutionRequest::Messages,
         ..call(1)
     };
     let mut output = vec![3_u64; BLOCK / 8];

@@ -4,7 +4,7 @@ use std::{panic::Location, sync::Arc};
 
 use super::world::{CTX, DETECT, Net, Spoken, TICK, World, failed_rank, op_info};
 use crate::{
-    engine::{Engine, RunCall, RunTicket},
+    engine::{Engine, ExecutionRequest, RunCall, RunTicket},
     error::ErrorKind,
     group::{RankGroup, WorldRank},
     offload::{
@@ -99,7 +99,7 @@ fn begin_this(
         program: Arc::new(program),
         reducer: Some(ErasedReducer::new::<u64>(u64::wrapping_add)),
         refused: None,
-        offload: false,
+        request: ExecutionRequest::Messages,
         with_block_events: false,
     };
     let (input, output) = (vec![rank as u64; block], vec![9; size * block]);
@@ -275,7 +275,7 @@ fn collectives_before_one_that_fails_go_on_and_later_ones_end() {
         program: Arc::new(ring(2, 3, 1)),
         reducer: None,
         refused: None,
-        offload: false,
+        request: ExecutionRequest::Messages,
         with_block_events: false,
     };
     let buffers = ProgramBuffers::new(vec![2], Vec::new(), &call.program, false);

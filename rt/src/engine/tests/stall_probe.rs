@@ -9,7 +9,7 @@ use std::{
 use super::world::{CTX, Net, TICK, World, op_info};
 use crate::{
     clock::ClockTime,
-    engine::{AgreementId, RunCall, RunTicket, SingleRoundRun},
+    engine::{AgreementId, ExecutionRequest, RunCall, RunTicket, SingleRoundRun},
     error::ErrorKind,
     group::RankGroup,
     offload::{BufferLens, CollectiveProgram, CommRank, ProgramBuffer, ProgramBuilder, StepAction},
@@ -87,7 +87,7 @@ fn call(
         program: Arc::new(wait_for(from, size as usize)),
         reducer: None,
         refused: None,
-        offload: false,
+        request: ExecutionRequest::Messages,
         with_block_events: false,
     };
     let buffers = ProgramBuffers::new(Vec::new(), vec![0; 1], &call.program, false);
