@@ -310,7 +310,7 @@ impl EngineCore {
     fn handle_fetch_kind(&mut self, rank: WorldRank, kind: WireKind, header: &[u8]) -> Option<()> {
         match kind {
             WireKind::FetchRequest => {
-                read(header).map(|header| self.p2p.handle_fetch_request(rank, &header))
+                read(header).map(|header| self.p2p.common.handle_fetch_request(rank, &header))
             }
             WireKind::FetchCandidate => {
                 read(header).map(|header| self.p2p.handle_fetch_candidate(rank, &header))
@@ -318,15 +318,13 @@ impl EngineCore {
             WireKind::FetchedRts => {
                 read(header).map(|header| self.handle_fetched_rts(rank, &header))
             }
-            WireKind::FetchMatched => {
-                read(header).map(|OpHeader { op, .. }| self.p2p.handle_fetch_matched(rank, op))
-            }
+            WireKind::FetchMatched => read(header)
+                .map(|OpHeader { op, .. }| self.p2p.common.handle_fetch_matched(rank, op)),
             WireKind::FetchIsFirst => {
                 read(header).map(|OpHeader { op, .. }| self.p2p.handle_fetch_is_first(rank, op))
             }
-            WireKind::FetchReturned => {
-                read(header).map(|OpHeader { op, .. }| self.p2p.handle_fetch_returned(rank, op))
-            }
+            WireKind::FetchReturned => read(header)
+                .map(|OpHeader { op, .. }| self.p2p.common.handle_fetch_returned(rank, op)),
             _ => None,
         }
     }

@@ -4,6 +4,7 @@ use ripstop_fabric::driver::PayloadView;
 
 use super::PointToPoint;
 use crate::{
+    engine::EngineCommons,
     group::WorldRank,
     proto::{
         channel::ChannelVerdict,
@@ -29,9 +30,11 @@ impl PointToPoint {
                 self.common.peers.mark_to_flush(rank);
             }
         }
-        self.common.peers.reliable || self.handle_order(rank, kind, base, header, body)
+        self.common.peers.reliable || self.common.handle_order(rank, kind, base, header, body)
     }
+}
 
+impl EngineCommons {
     fn handle_order(
         &mut self,
         rank: WorldRank,
@@ -40,8 +43,8 @@ impl PointToPoint {
         header: &[u8],
         body: PayloadView<'_>,
     ) -> bool {
-        let now = self.common.now.nanos();
-        let peer = self.common.peers.peer_mut(rank);
+        let now = self.now.nanos();
+        let peer = self.peers.peer_mut(rank);
         let Some(channel) = &mut peer.channel else {
             return false; // the peer is down, and its messages arrive too late
         };
@@ -56,9 +59,9 @@ impl PointToPoint {
             _ => Some(channel.accept(base.seq, || (header.to_vec(), body.to_vec()))),
         };
         let opened = was_full && !channel.is_full(); // there is also room for messages that windows hold back
-        self.common.peers.mark_clock_dirty(rank);
+        self.peers.mark_clock_dirty(rank);
         if opened || verdict.is_some() {
-            self.common.peers.mark_to_flush(rank); // its message must be acknowledged, or queued messages can leave
+            self.peers.mark_to_flush(rank); // its message must be acknowledged, or queued messages can leave
         }
         verdict == Some(ChannelVerdict::Deliver)
     }

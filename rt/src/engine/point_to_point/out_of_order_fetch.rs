@@ -6,7 +6,10 @@ use super::{
     message::{MessageBody, OfferedMessage, StoredBody, StoredMessage},
 };
 use crate::{
-    engine::{OneSidedCommand, commons::peer::ControlFrame},
+    engine::{
+        OneSidedCommand,
+        commons::{EngineCommons, peer::ControlFrame},
+    },
     group::WorldRank,
     ops::{MessageStatus, OpInfo, OpState},
     proto::{
@@ -36,7 +39,7 @@ impl PointToPoint {
     pub(in crate::engine) fn fetch_for_recv(&mut self, want: RecvPattern) {
         self.offer_parked();
         for rank in self.holders(want) {
-            self.ask(rank, want);
+            self.common.request_fetch(rank, want);
         }
     }
 
@@ -89,7 +92,7 @@ impl PointToPoint {
         }
         for rank in self.holders(want) {
             if self.fetches.probe(want, rank) {
-                self.ask(rank, want);
+                self.common.request_fetch(rank, want);
             }
         }
         None
@@ -105,14 +108,6 @@ impl PointToPoint {
             self.common
                 .peers
                 .control(rank, &FetchHeader::request(ctx, tag));
-        }
-    }
-
-    fn ask(&mut self, rank: WorldRank, want: RecvPattern) {
-        if self.common.peers.down(rank).is_none() {
-            self.common
-                .peers
-                .control(rank, &FetchHeader::request(want.ctx, want.tag));
         }
     }
 
@@ -280,40 +275,48 @@ impl PointToPoint {
     }
 }
 
+/// Calls at the receiver that concern the peers only.
+impl EngineCommons {
+    /// Asks a peer for a message that it holds back, unless it is down.
+    fn request_fetch(&mut self, rank: WorldRank, want: RecvPattern) {
+        if self.peers.down(rank).is_none() {
+            self.peers
+                .control(rank, &FetchHeader::request(want.ctx, want.tag));
+        }
+    }
+}
+
 /// Calls at the sender.
-impl PointToPoint {
+impl EngineCommons {
     pub(in crate::engine) fn handle_fetch_request(
         &mut self,
         rank: WorldRank,
         header: &FetchHeader,
     ) {
         let tag = (header.flags & ANY_TAG == 0).then_some(header.tag);
-        let line = &mut self.common.peers.peer_mut(rank).sends;
+        let line = &mut self.peers.peer_mut(rank).sends;
         let (item, first) = match line.fetch(header.ctx, tag) {
             FetchResult::Found { item, first } => (item, first),
             FetchResult::Out(item) => {
-                return self
-                    .common
-                    .send_control(rank, WireKind::FetchIsFirst, item, wire::OK);
+                return self.send_control(rank, WireKind::FetchIsFirst, item, wire::OK);
             }
             FetchResult::Nothing => return,
         };
-        let Some(slot) = self.common.ops.get(item) else {
+        let Some(slot) = self.ops.get(item) else {
             return;
         };
         slot.state = OpState::Offered;
-        self.common.offers += 1;
-        self.common
-            .commands
+        self.offers += 1;
+        self.commands
             .push(OneSidedCommand::Answer { op: item, first });
     }
 
     /// Cancels an offer out of order that was not made yet. Returns true if there was one.
     pub(in crate::engine) fn take_unanswered(&mut self, op: OpId) -> bool {
-        let before = self.common.commands.len();
+        let before = self.commands.len();
         let is_it = |wanted: &OneSidedCommand| matches!(wanted, OneSidedCommand::Answer { op: it, .. } if *it == op);
-        self.common.commands.retain(|wanted| !is_it(wanted));
-        self.common.commands.len() < before
+        self.commands.retain(|wanted| !is_it(wanted));
+        self.commands.len() < before
     }
 
     /// Handles the report that one of this rank's messages was matched out of order.
@@ -321,10 +324,10 @@ impl PointToPoint {
         let Some(info) = self.about_to(rank, op) else {
             return;
         };
-        let line = &mut self.common.peers.peer_mut(rank).sends;
+        let line = &mut self.peers.peer_mut(rank).sends;
         let news = line.remove_fetched(op, info.ctx, info.tag.unwrap_or(0));
         self.send_fetch_candidates(rank, &news);
-        self.common.peers.mark_to_flush(rank);
+        self.peers.mark_to_flush(rank);
     }
 
     /// Handles the return of a fetched message that the receiver does not want any more.
@@ -333,33 +336,33 @@ impl PointToPoint {
             return;
         };
         let (ctx, tag) = (info.ctx, info.tag.unwrap_or(0));
-        let slot = self.common.ops.live(op);
-        let line = &mut self.common.peers.peer_mut(rank).sends;
+        let slot = self.ops.live(op);
+        let line = &mut self.peers.peer_mut(rank).sends;
         let news = match slot.state {
             OpState::Offered => {
                 let Some(news) = line.put_back(op, ctx, tag) else {
                     return;
                 };
                 slot.state = OpState::Queued;
-                self.common.offers -= 1;
+                self.offers -= 1;
                 news
             }
             // The receiver does not have it any more, so it is withdrawn. The answer to this request will find nothing.
             OpState::Withdrawing if line.is_fetched(op, ctx, tag) => {
                 let (why, news) = (slot.take_why(), line.remove_fetched(op, ctx, tag));
                 if let Some(why) = why {
-                    self.common.complete_op(op, Err(why));
+                    self.complete_op(op, Err(why));
                 }
                 news
             }
             _ => return,
         };
         self.send_fetch_candidates(rank, &news);
-        self.common.peers.mark_to_flush(rank);
+        self.peers.mark_to_flush(rank);
     }
 
     fn about_to(&mut self, rank: WorldRank, op: OpId) -> Option<OpInfo> {
-        let info = self.common.ops.get(op)?.info;
+        let info = self.ops.get(op)?.info;
         (info.peer == Some(rank)).then_some(info)
     }
 
@@ -369,7 +372,7 @@ impl PointToPoint {
         news: &[FetchCandidate],
     ) {
         for held in news {
-            self.common.peers.control(
+            self.peers.control(
                 rank,
                 &FetchHeader::candidate(held.ctx, held.tag, held.first),
             );

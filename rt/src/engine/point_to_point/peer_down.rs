@@ -10,6 +10,7 @@ use super::{
     message::{OfferedMessage, StoredBody},
 };
 use crate::{
+    engine::EngineCommons,
     error::ErrorKind,
     group::WorldRank,
     ops::OpState,
@@ -20,26 +21,10 @@ impl PointToPoint {
     /// Fails the operations that wait for a peer that is down, and drops its offers.
     pub(in crate::engine) fn on_peer_down(&mut self, rank: WorldRank, why: DownCause) {
         self.forget_fetches(rank);
-        self.lose_sends(rank, why);
+        self.common.lose_sends(rank, why);
         self.lose_offers(rank);
         self.lose_receives(rank, why);
         self.lose_landings(rank, why);
-    }
-
-    fn lose_sends(&mut self, rank: WorldRank, why: DownCause) {
-        // A put in flight ends only when the driver reports it, because until then the driver uses the buffer.
-        let lost = |life: &OpState| {
-            life.is_sending()
-                && !matches!(life, OpState::Putting { .. } | OpState::PuttingRear { .. })
-        };
-        for op in self
-            .common
-            .ops
-            .select(|slot| slot.info.peer == Some(rank) && lost(&slot.state))
-        {
-            self.common
-                .complete_op(op, Err(ErrorKind::of_down(rank, why)));
-        }
     }
 
     /// Drops the offers of a sender that is down, because they cannot be received any more. Whole messages still can.
@@ -71,7 +56,7 @@ impl PointToPoint {
             }
         };
         let lost = matching.drain_posted(concerns);
-        let told: BTreeSet<u32> = lost.iter().filter_map(|&op| self.told(op)).collect();
+        let told: BTreeSet<u32> = lost.iter().filter_map(|&op| self.common.told(op)).collect();
         if why == DownCause::Failed {
             let concerned = self
                 .common
@@ -86,12 +71,6 @@ impl PointToPoint {
             self.common
                 .complete_op(op, Err(ErrorKind::of_down(rank, why)));
         }
-    }
-
-    /// Returns the communicator of a wildcard receive that is about to report a failure.
-    fn told(&mut self, op: OpId) -> Option<u32> {
-        let info = self.common.ops.live(op).info;
-        info.peer.is_none().then_some(info.ctx)
     }
 
     /// Returns the error of a wildcard receive, if a failed member has not been reported yet. Each one is reported to one
@@ -159,5 +138,28 @@ impl PointToPoint {
                 self.messages.make_offer(index, offered);
             }
         }
+    }
+}
+
+impl EngineCommons {
+    /// Fails the sends to a peer that is down.
+    fn lose_sends(&mut self, rank: WorldRank, why: DownCause) {
+        // A put in flight ends only when the driver reports it, because until then the driver uses the buffer.
+        let lost = |life: &OpState| {
+            life.is_sending()
+                && !matches!(life, OpState::Putting { .. } | OpState::PuttingRear { .. })
+        };
+        for op in self
+            .ops
+            .select(|slot| slot.info.peer == Some(rank) && lost(&slot.state))
+        {
+            self.complete_op(op, Err(ErrorKind::of_down(rank, why)));
+        }
+    }
+
+    /// Returns the communicator of a wildcard receive that is about to report a failure.
+    fn told(&mut self, op: OpId) -> Option<u32> {
+        let info = self.ops.live(op).info;
+        info.peer.is_none().then_some(info.ctx)
     }
 }

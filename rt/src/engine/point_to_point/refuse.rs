@@ -5,6 +5,7 @@ use super::{
     message::{MessageBody, OfferedMessage, StoredBody},
 };
 use crate::{
+    engine::EngineCommons,
     error::ErrorKind,
     group::WorldRank,
     ops::OpInfo,
@@ -129,21 +130,22 @@ impl PointToPoint {
             self.common.release(orphan);
         }
     }
+}
 
+impl EngineCommons {
     /// Drops a message that the peer was not allowed to send. The peer violates the protocol or has other settings.
     pub(in crate::engine) fn drop_over_quota(
         &mut self,
         rank: WorldRank,
         content: &MessageBody<'_>,
     ) {
-        self.common.refused += 1;
+        self.refused += 1;
         tracing::warn!(
             rank = rank.0,
             "dropped a message that this rank was not allowed to send: set the same RIPSTOP_UNEXPECTED_* on all ranks"
         );
         if let MessageBody::Offered(offered) = content {
-            self.common
-                .send_control(rank, WireKind::Ats, offered.sender, wire::REFUSED);
+            self.send_control(rank, WireKind::Ats, offered.sender, wire::REFUSED);
         }
     }
 }

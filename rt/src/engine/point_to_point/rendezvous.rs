@@ -143,7 +143,7 @@ impl PointToPoint {
             && matches!(life, OpState::Withdrawing)
             && let Some(why) = why
         {
-            self.handle_fetch_matched(rank, header.op); // in case it was offered out of order
+            self.common.handle_fetch_matched(rank, header.op); // in case it was offered out of order
             self.common.complete_op(header.op, Err(why));
         }
     }

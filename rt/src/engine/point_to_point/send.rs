@@ -139,7 +139,7 @@ impl PointToPoint {
         let info = self.common.ops.live(op).info;
         let line = &mut self.common.peers.peer_mut(to).sends;
         let held = line.push(op, info.ctx, info.tag.unwrap_or(0));
-        self.send_fetch_candidates(to, held.as_slice());
+        self.common.send_fetch_candidates(to, held.as_slice());
     }
 
     /// Withdraws a send: immediately if nothing was sent, otherwise by asking the receiver to forget the offer.
@@ -151,7 +151,7 @@ impl PointToPoint {
         match slot.state {
             OpState::Queued => {
                 let uncovered = self.common.peers.peer_mut(to).sends.remove(op);
-                self.send_fetch_candidates(to, &uncovered);
+                self.common.send_fetch_candidates(to, &uncovered);
                 self.common.complete_op(op, Err(why));
             }
             OpState::Offered => self.withdraw_offer(op, to, why),
@@ -160,8 +160,8 @@ impl PointToPoint {
     }
 
     fn withdraw_offer(&mut self, op: OpId, to: WorldRank, why: ErrorKind) {
-        if self.take_unanswered(op) {
-            self.handle_fetch_matched(to, op); // the receiver does not know of it
+        if self.common.take_unanswered(op) {
+            self.common.handle_fetch_matched(to, op); // the receiver does not know of it
             self.common.complete_op(op, Err(why));
         } else {
             self.common.ops.live(op).withdraw(why);

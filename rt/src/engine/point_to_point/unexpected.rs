@@ -54,7 +54,7 @@ impl PointToPoint {
     ) -> bool {
         if !self.common.charge(envelope.source, content) {
             self.matching.withdraw(place);
-            self.drop_over_quota(envelope.source, content);
+            self.common.drop_over_quota(envelope.source, content);
             return false;
         }
         let body = self.messages.keep(content);
@@ -82,7 +82,7 @@ impl PointToPoint {
     ) {
         self.common.complete_op(recv, Err(kind));
         if !self.common.charge(envelope.source, content) {
-            return self.drop_over_quota(envelope.source, content);
+            return self.common.drop_over_quota(envelope.source, content);
         }
         let message = StoredMessage {
             envelope,
