@@ -396,7 +396,8 @@ pub(super) fn error_of(
     let mut error = comm.error(op, kind, peer, info.tag).called_at(info.at);
     if let Some(world) = info.peer.filter(|_| finished && op != "send") {
         let rank = peer.unwrap_or(CommRank(0));
-        let waiting = |engine: &mut Engine| engine.core.p2p.waiting_from(world, info.ctx, rank);
+        let waiting =
+            |engine: &mut Engine| engine.core.p2p.tables().waiting_from(world, info.ctx, rank);
         if let Some(sentence) = comm.shared().with(waiting) {
             error.details.get_or_insert_default().note = Some(sentence);
         }

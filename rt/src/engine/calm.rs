@@ -96,16 +96,14 @@ impl PointToPoint {
             && !common.has_deferred()
             && common.exposed.is_settled();
         let none_lost = common.peers.downs() == 0 && !common.unusual && !common.any_revoked();
-        // Lost and reordered messages set clocks, and an adapter that matches tags borrows buffers.
-        let is_plain = common.peers.reliable && self.hw_matching_min.is_none();
-        is_at_work && nothing_waits && none_lost && is_plain && !self.fetches.is_active()
+        is_at_work && nothing_waits && none_lost && self.is_plain()
     }
 
     /// Returns true if a receive would be the only one, and no message waits.
     #[inline(always)]
     fn may_expect(&self) -> bool {
         self.common.calm == CalmState::Calm
-            && self.matching.is_idle()
+            && self.tables().is_idle()
             && self.common.ops.may_expect()
     }
 

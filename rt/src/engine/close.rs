@@ -31,18 +31,7 @@ impl Engine {
         }
         core.p2p.common.closing = true;
         core.recovery().end_recovery();
-        core.p2p.fail_posted(|_| true, |_| ErrorKind::Closed);
-        for index in core.p2p.matching.drain_unexpected(|_, _| true) {
-            let mut message = core.p2p.messages.take(index);
-            core.p2p.common.discharge(&mut message);
-            let bytes = message.body.as_message_body().bytes();
-            core.p2p
-                .note_unreceived(message.envelope, message.sig, bytes);
-            core.p2p
-                .refuse_message(message.envelope.source, &message.body.as_message_body());
-        }
-        core.p2p.refuse_held();
-        core.p2p.unpark_any();
+        core.p2p.stop_receiving();
         self.flush();
     }
 
@@ -145,9 +134,8 @@ impl Engine {
                 // Peers do not know yet that this rank has failed, and can still get bytes from the buffer.
                 life if failed && life.is_offered() => core.p2p.common.wakers.extend(slot.leak()),
                 OpState::Running => {} // `end_programs` ends it, unless a peer may still write to its memory
-                OpState::Posted(posted) => {
-                    core.p2p.matching.unpost(posted);
-                    core.p2p.common.complete_op(op, Err(ErrorKind::Closed));
+                OpState::Posted(_) => {
+                    core.p2p.unpost(op, ErrorKind::Closed);
                 }
                 OpState::Remote { .. } => core.windows().remote_over(op, Err(ErrorKind::Closed)),
                 _ => core.p2p.common.complete_op(op, Err(ErrorKind::Closed)),

@@ -75,13 +75,7 @@ impl EngineCore {
             return;
         }
         if self.p2p.common.peers.downs() > 0 {
-            let failed =
-                |member: &WorldRank| self.p2p.common.peers.down(*member) == Some(DownCause::Failed);
-            let failed = group.members().filter(failed);
-            self.p2p
-                .unreported_failures
-                .get_or_insert_default()
-                .extend(failed.map(|member| (ctx, member)));
+            self.p2p.note_failed_members(ctx, group);
         }
         self.enter(ctx, group);
     }
@@ -89,9 +83,7 @@ impl EngineCore {
     pub(crate) fn leave_group(&mut self, ctx: u32) {
         if let Some(group) = self.p2p.common.groups.leave(ctx) {
             self.collectives().keep_calls(ctx, group);
-            if let Some(unreported) = &mut self.p2p.unreported_failures {
-                unreported.retain(|&(of, _)| of != ctx);
-            }
+            self.p2p.forget_unreported(ctx);
             self.collectives().forget_slots(ctx);
             self.collectives().forget_programs(ctx);
             self.recovery().leave_agreements(ctx);

@@ -95,7 +95,7 @@ impl Engine {
             bytes: size_of::<Self>()
                 + peer_bytes
                 + self.core.p2p.common.ops.bytes()
-                + self.core.p2p.messages.bytes()
+                + self.core.p2p.tables().bytes()
                 + self.core.programs.landing_bytes(),
             peers,
             peer_bytes,

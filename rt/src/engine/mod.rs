@@ -253,10 +253,7 @@ impl Engine {
     /// Posts a receive that already owns its buffer.
     #[inline]
     pub(crate) fn post(&mut self, op: OpId) {
-        self.core.p2p.recv(op);
-        if let Some(least) = self.core.p2p.hw_matching_min {
-            self.transmitter().post_tag_buffer(op, least.get());
-        }
+        self.transmitter().post_recv(op);
         self.flush();
     }
 

@@ -26,7 +26,7 @@ impl EngineCore {
     /// Returns what this rank waits for. O(operations + stored messages).
     #[cold]
     pub(crate) fn published(&mut self) -> RankSnapshot {
-        let (posted, arrived) = self.p2p.matching.counts();
+        let (posted, arrived) = self.p2p.tables().counts();
         // Messages come last: there may be so many that they fill the view.
         let mut waits = self.collective_waits();
         waits.extend(self.other_waits());
@@ -185,7 +185,7 @@ impl EngineCore {
     /// Returns the messages of the application that no receive has taken, by kind.
     fn published_messages(&self) -> Vec<StoredGroup> {
         let mut kinds = BTreeMap::new();
-        for message in self.p2p.messages.all() {
+        for message in self.p2p.tables().stored_messages() {
             let envelope = message.envelope;
             if message.place.is_none() || !envelope.ctx.is_multiple_of(2) {
                 continue;

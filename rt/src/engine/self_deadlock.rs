@@ -40,7 +40,7 @@ impl EngineCore {
     /// Returns true if the application awaits operations that only this rank can complete, and nothing else is in flight.
     #[inline]
     pub(crate) fn waits_for_itself(&self) -> bool {
-        let may = self.p2p.matching.is_receiving()
+        let may = self.p2p.tables().is_receiving()
             || self.p2p.common.offers > 0
             || self.p2p.common.peers.any_to_flush();
         may && self.is_waiting_for_itself()
@@ -51,7 +51,7 @@ impl EngineCore {
         self.is_otherwise_idle()
             && self
                 .p2p
-                .matching
+                .tables()
                 .posted_patterns()
                 .all(|want| self.is_for_itself(want.source, want.ctx))
             && self
@@ -132,7 +132,7 @@ impl EngineCore {
 
     /// Returns the time since when this rank has seemed to wait for itself.
     pub(crate) fn self_deadlock(&mut self, now: ClockTime) -> &mut SelfDeadlock {
-        let seen = self.p2p.matching.counts();
+        let seen = self.p2p.tables().counts();
         let before = self.own_wait.take().filter(|before| before.seen == seen);
         let begin = || Box::new(SelfDeadlock { since: now, seen });
         self.own_wait.insert(before.unwrap_or_else(begin))

@@ -40,9 +40,7 @@ impl EngineCore {
     #[inline]
     fn is_bloated(&self) -> bool {
         let is_wide = |(room, used): (usize, usize)| room >= FLOOR && used <= room / SPARE;
-        is_wide(self.p2p.common.ops.room())
-            || is_wide(self.p2p.matching.room())
-            || is_wide(self.p2p.messages.room())
+        is_wide(self.p2p.common.ops.room()) || self.p2p.tables().rooms().into_iter().any(is_wide)
     }
 
     #[cold]
@@ -66,13 +64,13 @@ impl EngineCore {
     }
 
     fn places(&self) -> usize {
-        self.p2p.common.ops.room().0 + self.p2p.matching.room().0 + self.p2p.messages.room().0
+        let [receives, messages] = self.p2p.tables().rooms();
+        self.p2p.common.ops.room().0 + receives.0 + messages.0
     }
 
     fn shrink(&mut self) {
         self.p2p.common.ops.shrink();
-        self.p2p.matching.shrink();
-        self.p2p.messages.shrink();
+        self.p2p.shrink_tables();
         let room = self.p2p.common.ops.room().0;
         self.programs.shrink(room);
         self.p2p.common.program_events.shrink_to(room);

@@ -30,7 +30,7 @@ impl Sink for EngineCore {
             self.p2p.common.refused += 1;
             return;
         };
-        self.p2p.own.note_arrival(rank == self.p2p.common.me);
+        self.p2p.note_arrival(rank);
         if self.p2p.common.watches && !self.handle_liveness(rank, kind, header) {
             return;
         }
@@ -365,8 +365,7 @@ impl EngineCore {
         if header.ctx & 1 == 1 && self.collectives().take_directly(envelope, header.sig, body) {
             return;
         }
-        let index = self.p2p.messages.next();
-        match self.p2p.matching.arrive(envelope, index) {
+        match self.p2p.arrive(envelope) {
             ArrivalOutcome::Waits(place) => {
                 self.store_unexpected(envelope, header.sig, &MessageBody::Bytes(body), place);
             }
@@ -420,8 +419,7 @@ impl EngineCore {
         if header.ctx & 1 == 1 {
             self.collectives().post_waits_for(envelope);
         }
-        let index = self.p2p.messages.next();
-        match self.p2p.matching.arrive(envelope, index) {
+        match self.p2p.arrive(envelope) {
             ArrivalOutcome::Waits(place) => {
                 self.store_unexpected(envelope, header.sig, &content, place);
             }

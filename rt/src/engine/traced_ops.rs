@@ -4,8 +4,6 @@
 //! branch that they have anyway: a send, because a communicator might be revoked; a receive, because an adapter might match
 //! tags; the end of an operation, because a program might be notified of it.
 
-use std::num::NonZeroU32;
-
 use super::{Engine, EngineCommons, EngineCore, RunCall};
 use crate::{
     clock::machine_nanos,
@@ -20,7 +18,7 @@ impl Engine {
     pub(crate) fn start_trace(&mut self, recorder: TraceRecorder) {
         self.core.p2p.common.trace = Some(Box::new(recorder));
         self.core.p2p.common.unusual = true;
-        self.core.p2p.hw_matching_min.get_or_insert(NonZeroU32::MAX);
+        self.core.p2p.look_at_each_recv();
     }
 
     /// Writes what was recorded so far.

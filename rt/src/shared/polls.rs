@@ -21,7 +21,7 @@ impl RuntimeShared {
     /// If receives are posted, the thread that drives this runtime makes a turn. So arrivals are handled while they are
     /// in the caches, and the peer's chunks are free again before the peer needs new ones.
     pub(crate) fn turn_between_copies(&self) {
-        if executor::drives(self) && self.lock_engine().core.p2p.is_receiving() {
+        if executor::drives(self) && self.lock_engine().core.p2p.tables().is_receiving() {
             self.turn();
         }
     }

@@ -68,7 +68,7 @@ impl CollectiveProgress<'_> {
         };
         let posted = match by {
             StepExecutor::Op(op) => match self.part.p2p.common.ops.live(op).state {
-                OpState::Posted(posted) => Some((op, posted)),
+                OpState::Posted(_) => Some(op),
                 _ => return false,
             },
             StepExecutor::Wait(_) | StepExecutor::Job => None,
@@ -84,9 +84,8 @@ impl CollectiveProgress<'_> {
         if !calm {
             return true; // the program has failed
         }
-        if let Some((op, posted)) = posted {
-            self.part.p2p.matching.unpost(posted);
-            self.part.p2p.common.release(op);
+        if let Some(op) = posted {
+            self.part.p2p.unpost_filled(op);
         }
         let filled = taken.is_some_and(|taken| taken.filled);
         self.part.bring(index, peer, at, filled);

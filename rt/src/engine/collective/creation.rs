@@ -94,7 +94,7 @@ impl CollectivePart<'_> {
             return false;
         }
         let agreeing = &self.p2p.common.calls.agreeing;
-        let awaited = self.p2p.matching.posted_patterns().filter_map(|want| {
+        let awaited = self.p2p.tables().posted_patterns().filter_map(|want| {
             let id = CollectiveId::new(want.ctx, want.tag?);
             agreeing.contains(&id).then_some((want.source?, id))
         });
@@ -154,7 +154,7 @@ impl CollectivePart<'_> {
             .filter(|group| group.contains(rank))?;
         let of_ctx = self
             .p2p
-            .matching
+            .tables()
             .posted_patterns()
             .filter(|want| want.ctx == id.context);
         let in_vain = of_ctx.filter_map(|want| {

@@ -70,7 +70,7 @@ impl CollectivePart<'_> {
         }
         let stranger = self
             .p2p
-            .messages
+            .tables()
             .mismatched_sender(call.ctx, call.tag, call.sig)?;
         Some(self.mismatch_with(stranger))
     }
@@ -266,8 +266,7 @@ impl CollectivePart<'_> {
         let in_vain =
             || matches!(content, MessageBody::Bytes(_)) && self.p2p.common.is_left(&envelope);
         if self.p2p.common.calls.revoked_kind(id).is_some() || in_vain() {
-            self.p2p.matching.withdraw(place);
-            return self.p2p.refuse_revoked(envelope, content);
+            return self.p2p.refuse_at(place, envelope, content);
         }
         if !self.p2p.store_unexpected(envelope, sig, content, place) {
             return;

@@ -246,7 +246,7 @@ impl Engine {
                     .named_slots()
                     .is_some_and(|slots| slots.peek_slot(from, call.slot_name()).is_some())
                     || self.core.p2p.common.peers.down(from).is_some()
-                    || self.core.p2p.matching.peek(want).is_some()
+                    || self.core.p2p.stored_for(want).is_some()
             })
     }
 }

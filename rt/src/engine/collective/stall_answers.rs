@@ -158,13 +158,8 @@ impl CollectivePart<'_> {
             source: Some(rank),
             tag: Some(id.sequence),
         };
-        let found = self.p2p.matching.peek(want);
-        found.is_some_and(|found| {
-            matches!(
-                self.p2p.messages.get(found.message).body,
-                StoredBody::Offered(_)
-            )
-        })
+        let found = self.p2p.stored_for(want);
+        found.is_some_and(|body| matches!(body, StoredBody::Offered(_)))
     }
 
     /// Handles a peer's answer that it has completed a collective, this one or another one. It has sent all its messages then, so

@@ -21,11 +21,20 @@ use crate::{
 };
 
 impl MessageTransmitter<'_> {
+    /// Posts a receive that already owns its buffer.
+    #[inline]
+    pub(in crate::engine) fn post_recv(&mut self, op: OpId) {
+        self.p2p.recv(op);
+        if let Some(least) = self.p2p.hw_matching_min {
+            self.post_tag_buffer(op, least.get());
+        }
+    }
+
     /// Lends the buffer of a waiting receive, if a message of at least `least` bytes may be placed in it.
     ///
     /// A buffer is not lent while a wildcard receive waits, which may get the message that would be placed. Nor is one that is
     /// longer than the longest eager message, because its message will probably be offered.
-    pub(in crate::engine) fn post_tag_buffer(&mut self, op: OpId, least: u32) {
+    fn post_tag_buffer(&mut self, op: OpId, least: u32) {
         self.p2p.common.trace_recv(op);
         let Some(slot) = self.p2p.common.ops.get(op) else {
             return;

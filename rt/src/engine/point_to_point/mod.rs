@@ -16,50 +16,44 @@ mod refuse;
 mod rendezvous;
 mod send;
 mod split_rendezvous;
+mod tables;
 mod transmitter;
 mod unexpected;
 mod unexpected_quota;
 mod unreceived;
 
-use std::{collections::BTreeSet, num::NonZeroU32};
+use std::num::NonZeroU32;
 
 use ripstop_fabric::driver::Driver;
 
 pub(crate) use self::send::SendStart;
 use self::{
     message::MessageStore, out_of_order_fetch::ParkedMessage, own_messages::OwnMessages,
-    split_rendezvous::SplitTable, unreceived::UnreceivedMessages,
+    peer_down::UnreportedFailures, split_rendezvous::SplitTable, unreceived::UnreceivedMessages,
 };
 pub(in crate::engine) use self::{transmitter::MessageTransmitter, unexpected::StoredMatch};
 use super::{EngineCommons, EngineSetup};
-use crate::{
-    group::WorldRank,
-    proto::{header_quota::FetchTracker, matching::Matching, wire::OpId},
-};
+use crate::proto::{header_quota::FetchTracker, matching::Matching, wire::OpId};
 
 /// The messages of one rank in flight, stored and expected.
 pub(crate) struct PointToPoint {
     pub(crate) common: EngineCommons,
-    pub(super) matching: Matching<OpId, u32>,
-    pub(super) messages: MessageStore,
+    matching: Matching<OpId, u32>,
+    messages: MessageStore,
     /// Least length in bytes of a receive buffer that is lent to the driver. If its adapter does not match tags: `None`, or
     /// longer than any buffer if this rank records a trace, so that each receive is looked at.
-    pub(super) hw_matching_min: Option<NonZeroU32>,
-    pub(super) splits: SplitTable,
+    hw_matching_min: Option<NonZeroU32>,
+    splits: SplitTable,
     /// True if both ends move a long message together, while messages go in one direction only.
-    pub(super) may_split_long: bool,
+    may_split_long: bool,
     /// Tracks which senders to ask for messages that have not arrived.
-    pub(super) fetches: FetchTracker,
+    fetches: FetchTracker,
     /// A message fetched for a probe, not for a receive.
-    pub(super) parked: Option<Box<ParkedMessage>>,
-    pub(super) own: OwnMessages,
-    /// Failed members not yet reported to any wildcard receive, as pairs of context and rank.
-    #[expect(
-        clippy::box_collection,
-        reason = "most ranks never have one, and an idle simulated rank must take little memory"
-    )]
-    pub(super) unreported_failures: Option<Box<BTreeSet<(u32, WorldRank)>>>,
-    pub(super) unreceived: Option<Box<UnreceivedMessages>>,
+    parked: Option<Box<ParkedMessage>>,
+    own: OwnMessages,
+    /// Failed members not yet reported to any wildcard receive.
+    unreported_failures: UnreportedFailures,
+    unreceived: Option<Box<UnreceivedMessages>>,
 }
 
 impl PointToPoint {
@@ -84,8 +78,13 @@ impl PointToPoint {
             fetches: FetchTracker::default(),
             parked: None,
             own,
-            unreported_failures: None,
+            unreported_failures: UnreportedFailures::default(),
             unreceived: None,
         }
+    }
+
+    /// Looks at each posted receive from now on, as where an adapter matches tags, because this rank records a trace.
+    pub(super) fn look_at_each_recv(&mut self) {
+        self.hw_matching_min.get_or_insert(NonZeroU32::MAX);
     }
 }

@@ -47,12 +47,18 @@ impl OwnMessages {
 
     /// Counts a message that the driver has brought, if it is from this rank.
     #[inline]
-    pub(in crate::engine) fn note_arrival(&mut self, is_own: bool) {
+    fn note_arrival(&mut self, is_own: bool) {
         self.arrived = self.arrived.wrapping_add(u32::from(is_own));
     }
 }
 
 impl PointToPoint {
+    /// Counts a message that the driver hands over, if it is this rank's own.
+    #[inline]
+    pub(in crate::engine) fn note_arrival(&mut self, rank: WorldRank) {
+        self.own.note_arrival(rank == self.common.me);
+    }
+
     /// Copies a message of this rank to itself into the posted receive that matches it. Returns false if the driver must
     /// move the message: no receive is posted, the receive cannot take the message as it is, or earlier messages to this
     /// rank are still queued or in flight.

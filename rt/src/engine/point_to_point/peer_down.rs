@@ -12,10 +12,42 @@ use super::{
 use crate::{
     engine::EngineCommons,
     error::ErrorKind,
-    group::WorldRank,
+    group::{RankGroup, WorldRank},
     ops::OpState,
     proto::{matching::RecvPattern, wire::OpId},
 };
+
+/// Failed members not yet reported to any wildcard receive, as pairs of context and rank.
+#[derive(Default)]
+#[expect(
+    clippy::box_collection,
+    reason = "most ranks never have one, and an idle simulated rank must take little memory"
+)]
+pub(super) struct UnreportedFailures(Option<Box<BTreeSet<(u32, WorldRank)>>>);
+
+impl UnreportedFailures {
+    fn add(&mut self, failures: impl Iterator<Item = (u32, WorldRank)>) {
+        self.0.get_or_insert_default().extend(failures);
+    }
+
+    fn forget(&mut self, ctx: u32) {
+        if let Some(unreported) = &mut self.0 {
+            unreported.retain(|&(of, _)| of != ctx);
+        }
+    }
+
+    /// Returns the error of a wildcard receive, if a failed member has not been reported yet. Each one is reported to one
+    /// receive. Later receives wait for the remaining members, including this rank.
+    pub(super) fn take(&mut self, ctx: u32) -> Option<ErrorKind> {
+        let unreported = self.0.as_mut()?;
+        let news = unreported
+            .range((ctx, WorldRank(0))..=(ctx, WorldRank(u32::MAX)))
+            .next();
+        let news = news.copied()?;
+        unreported.remove(&news);
+        Some(ErrorKind::of_down(news.1, DownCause::Failed))
+    }
+}
 
 impl PointToPoint {
     /// Fails the operations that wait for a peer that is down, and drops its offers.
@@ -64,8 +96,7 @@ impl PointToPoint {
                 .with(rank)
                 .filter(|ctx| !told.contains(ctx));
             self.unreported_failures
-                .get_or_insert_default()
-                .extend(concerned.map(|ctx| (ctx, rank)));
+                .add(concerned.map(|ctx| (ctx, rank)));
         }
         for op in lost {
             self.common
@@ -73,16 +104,18 @@ impl PointToPoint {
         }
     }
 
-    /// Returns the error of a wildcard receive, if a failed member has not been reported yet. Each one is reported to one
-    /// receive. Later receives wait for the remaining members, including this rank.
-    pub(in crate::engine) fn unreported_failure(&mut self, ctx: u32) -> Option<ErrorKind> {
-        let unreported = self.unreported_failures.as_mut()?;
-        let news = unreported
-            .range((ctx, WorldRank(0))..=(ctx, WorldRank(u32::MAX)))
-            .next();
-        let news = news.copied()?;
-        unreported.remove(&news);
-        Some(ErrorKind::of_down(news.1, DownCause::Failed))
+    /// Records the members of a new communicator that have failed before.
+    pub(in crate::engine) fn note_failed_members(&mut self, ctx: u32, group: &RankGroup) {
+        let peers = &self.common.peers;
+        let failed = |member: &WorldRank| peers.down(*member) == Some(DownCause::Failed);
+        let failed = group.members().filter(failed);
+        self.unreported_failures
+            .add(failed.map(|member| (ctx, member)));
+    }
+
+    /// Forgets the failed members of a communicator that this rank has left.
+    pub(in crate::engine) fn forget_unreported(&mut self, ctx: u32) {
+        self.unreported_failures.forget(ctx);
     }
 
     fn lose_landings(&mut self, rank: WorldRank, why: DownCause) {

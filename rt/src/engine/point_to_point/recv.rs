@@ -531,6 +531,14 @@ impl PointToPoint {
         true
     }
 
+    /// Ends a posted receive of a collective whose message came in another way.
+    pub(in crate::engine) fn unpost_filled(&mut self, op: OpId) {
+        if let OpState::Posted(posted) = self.common.ops.live(op).state {
+            self.matching.unpost(posted);
+        }
+        self.common.release(op);
+    }
+
     /// Returns the reason why a receive that found nothing will never get a message, if there is one.
     pub(crate) fn unmatchable_reason(&mut self, want: &RecvPattern) -> Option<ErrorKind> {
         if self.common.closing {
@@ -550,7 +558,7 @@ impl PointToPoint {
                 .peers
                 .down(source)
                 .map(|down| ErrorKind::of_down(source, down)),
-            None => self.unreported_failure(want.ctx),
+            None => self.unreported_failures.take(want.ctx),
         }
     }
 

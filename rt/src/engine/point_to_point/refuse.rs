@@ -10,7 +10,7 @@ use crate::{
     group::WorldRank,
     ops::OpInfo,
     proto::{
-        matching::{MessageEnvelope, RecvPattern},
+        matching::{MessageEnvelope, RecvPattern, UnexpectedHandle},
         wire::{self, OpId, WireKind},
     },
 };
@@ -93,9 +93,17 @@ impl PointToPoint {
         }
     }
 
-    /// Refuses the offers that probes hold. Their senders may wait for an answer before they leave, while this rank waits for
-    /// them.
-    pub(in crate::engine) fn refuse_held(&mut self) {
+    /// Stops receiving: posted receives fail, and unexpected messages are refused.
+    pub(in crate::engine) fn stop_receiving(&mut self) {
+        self.fail_posted(|_| true, |_| ErrorKind::Closed);
+        for index in self.matching.drain_unexpected(|_, _| true) {
+            let mut message = self.messages.take(index);
+            self.common.discharge(&mut message);
+            let bytes = message.body.as_message_body().bytes();
+            self.note_unreceived(message.envelope, message.sig, bytes);
+            self.refuse_message(message.envelope.source, &message.body.as_message_body());
+        }
+        // Probes hold the other offers. Their senders may wait for an answer before they leave, while this rank waits for them.
         for index in self.messages.offers(|_| true) {
             let message = self.messages.get(index);
             let source = message.envelope.source;
@@ -106,6 +114,18 @@ impl PointToPoint {
                     .send_control(source, WireKind::Ats, sender, wire::REFUSED);
             }
         }
+        self.unpark_any();
+    }
+
+    /// [Refuses](Self::refuse_revoked) a message that has been given a place among the unexpected ones.
+    pub(in crate::engine) fn refuse_at(
+        &mut self,
+        place: UnexpectedHandle,
+        envelope: MessageEnvelope,
+        content: &MessageBody<'_>,
+    ) {
+        self.matching.withdraw(place);
+        self.refuse_revoked(envelope, content);
     }
 
     /// Turns away a message that arrives when this rank receives no more.

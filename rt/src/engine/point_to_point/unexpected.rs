@@ -11,7 +11,7 @@ use crate::{
     group::WorldRank,
     proto::{
         collective_id::CollectiveId,
-        matching::{ArrivalNumber, MessageEnvelope, RecvPattern, UnexpectedHandle},
+        matching::{ArrivalNumber, ArrivalOutcome, MessageEnvelope, RecvPattern, UnexpectedHandle},
         wire::OpId,
     },
 };
@@ -25,6 +25,15 @@ pub(in crate::engine) enum StoredMatch {
 }
 
 impl PointToPoint {
+    /// Returns the receive that takes a message that has arrived now, or the place where the message waits for one.
+    ///
+    /// The caller then delivers the message, or stores or refuses it.
+    #[inline(always)]
+    pub(in crate::engine) fn arrive(&mut self, envelope: MessageEnvelope) -> ArrivalOutcome<OpId> {
+        let index = self.messages.next();
+        self.matching.arrive(envelope, index)
+    }
+
     /// Stores an unexpected message of the application, or turns it away if this rank receives none on that communicator any
     /// more.
     #[inline]
@@ -100,9 +109,10 @@ impl PointToPoint {
         self.common.peers.reliable && !self.fetches.is_active()
     }
 
-    /// Returns true if a receive is posted.
-    pub(crate) fn is_receiving(&self) -> bool {
-        self.matching.is_receiving()
+    /// Returns true if messages need no more than matching.
+    pub(in crate::engine) fn is_plain(&self) -> bool {
+        // Lost and reordered messages set clocks, and an adapter that matches tags borrows buffers.
+        self.hears_in_order() && self.hw_matching_min.is_none()
     }
 
     /// Takes the earliest message stored for a receive, if it came whole and `take` takes its signature and its bytes.

@@ -233,6 +233,11 @@ impl MessageTransmitter<'_> {
 impl PointToPoint {
     /// Returns the number of unexpected messages in the store.
     pub(in crate::engine) fn stored(&self) -> usize {
-        self.common.peers.stored() + usize::from(self.parked.is_some())
+        self.common.peers.stored() + usize::from(self.has_parked())
+    }
+
+    /// Returns true if a fetched message waits for a probe.
+    pub(in crate::engine) fn has_parked(&self) -> bool {
+        self.parked.is_some()
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ripstop_fabric::driver::DownCause;
 
-use super::PointToPoint;
+use super::{PointToPoint, tables::MessageTables};
 use crate::{
     buffer::TypeSig,
     group::{CommRank, WorldRank},
@@ -159,11 +159,13 @@ impl PointToPoint {
     pub(crate) fn take_unreceived(&mut self) -> Option<String> {
         self.unreceived.take()?.sentence(None)
     }
+}
 
+impl MessageTables<'_> {
     /// Returns a sentence about the messages of a rank that wait here to be received. `rank` is its number in the communicator.
     /// O(stored messages).
     pub(crate) fn waiting_from(
-        &self,
+        self,
         source: WorldRank,
         ctx: u32,
         rank: CommRank,

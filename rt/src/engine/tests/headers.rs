@@ -150,7 +150,7 @@ fn a_message_that_waits_for_a_probe_goes_to_a_receive_of_any_tag_once_it_is_the_
     let probe = |world: &mut World| world.engines[0].core.p2p.try_probe(&op_info(None, Some(2)));
     assert!(probe(&mut world).is_none());
     world.run_for(DETECT);
-    assert!(world.engines[0].core.p2p.parked.is_some());
+    assert!(world.engines[0].core.p2p.has_parked());
     assert_eq!(recv_now(&mut world, Some(1), Some(1)), 0);
     let any = world.recv(0, Some(1), None);
     let two = world.recv(0, Some(1), Some(2));

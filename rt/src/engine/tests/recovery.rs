@@ -15,7 +15,7 @@ use crate::{
     error::ErrorKind,
     group::{RankGroup, WorldRank},
     ops::{OpInfo, OpOutcome},
-    proto::{agree::AgreeValue, matching::MessageEnvelope, wire::RevokeHeader},
+    proto::{agree::AgreeValue, wire::RevokeHeader},
 };
 
 fn net(reliable: bool) -> Net {
@@ -151,8 +151,8 @@ fn a_probed_message_that_comes_back_to_a_revoked_communicator_is_gone() {
     world.engines[1].revoke(CTX);
     world.engines[1].return_probed(&landed);
     assert_eq!(world.engines[1].core.p2p.common.peers.stored(), 0);
-    let found = world.engines[1].core.p2p.matching.peek(info.want());
-    assert_eq!(found.map(|found| found.envelope), None::<MessageEnvelope>);
+    let found = world.engines[1].core.p2p.stored_for(info.want());
+    assert!(found.is_none(), "{found:?}");
 }
 
 #[test]
