@@ -12,14 +12,11 @@ use super::{
     point_to_point::message::{MessageBody, OfferedMessage},
 };
 use crate::{
-    error::ErrorKind,
     group::WorldRank,
-    ops::{MessageStatus, OpState},
+    ops::OpState,
     proto::{
-        matching::{ArrivalOutcome, MessageEnvelope, UnexpectedHandle},
-        wire::{
-            self, BareHeader, BlockedHeader, EagerHeader, OpHeader, OpId, RtsHeader, WireKind, read,
-        },
+        matching::{MessageEnvelope, UnexpectedHandle},
+        wire::{self, BlockedHeader, EagerHeader, OpId, RtsHeader, WireKind, read},
     },
 };
 
@@ -78,30 +75,8 @@ impl Sink for EngineCore {
             return;
         };
         match slot.state {
-            OpState::Landing(landing) if landing.is_split => self.p2p.split_got(op),
-            OpState::PuttingRear { receiver } => self.p2p.rear_put(op, receiver, wire::OK),
-            OpState::Landing(landing) => {
-                self.p2p.common.send_control(
-                    landing.landed.source,
-                    WireKind::Ats,
-                    landing.sender,
-                    wire::OK,
-                );
-                self.p2p.complete_recv(op);
-            }
-            OpState::Putting { receiver } => {
-                let (to, bytes) = (slot.info.peer, slot.area.len);
-                if let Some(to) = to {
-                    self.p2p
-                        .common
-                        .send_control(to, WireKind::Atp, receiver, wire::OK);
-                }
-                self.p2p
-                    .common
-                    .complete_op(op, Ok(MessageStatus::sent(bytes)));
-            }
             OpState::Remote { .. } => self.windows().remote_part_over(op, Ok(())),
-            _ => {}
+            _ => self.p2p.handle_completion(op),
         }
     }
 
@@ -122,35 +97,12 @@ impl Sink for EngineCore {
         let Some(slot) = self.p2p.common.ops.get(op) else {
             return;
         };
-        let partner = slot.state.partner(&slot.info).unwrap_or(WorldRank(0));
-        let way = match &slot.state {
-            OpState::Landing(landing) if landing.fragments => return,
-            OpState::Landing(landing) if landing.is_split => CommandPurpose::Split,
-            OpState::Landing(_) => CommandPurpose::Get,
-            OpState::Claiming { .. } => {
-                slot.state = OpState::Offered; // the receiver gets all bytes itself, or has failed
-                return;
+        match slot.state {
+            OpState::Remote { .. } => {
+                let partner = slot.state.partner(&slot.info).unwrap_or(WorldRank(0));
+                self.windows().remote_failed(op, partner, why);
             }
-            OpState::PuttingRear { receiver } => CommandPurpose::Rear(*receiver),
-            OpState::Putting { receiver } => CommandPurpose::Put(*receiver),
-            OpState::Remote { .. } => return self.windows().remote_failed(op, partner, why),
-            _ => return,
-        };
-        let down = self
-            .p2p
-            .common
-            .peers
-            .down(partner)
-            .or_else(|| matches!(why, CommandFailure::PeerDown).then_some(DownCause::Failed));
-        match (way, down) {
-            (_, Some(down)) => self.p2p.abandon(op, ErrorKind::of_down(partner, down)),
-            // The fabric or the kernel refuses this transfer, as in a container without process_vm_readv. Use another way.
-            (CommandPurpose::Get, None) => self.p2p.ask_for_fragments(op),
-            (CommandPurpose::Put(receiver), None) => self.p2p.fall_back(op, receiver),
-            (CommandPurpose::Split, None) => self.p2p.split_broken(op),
-            (CommandPurpose::Rear(receiver), None) => {
-                self.p2p.rear_put(op, receiver, wire::REFUSED)
-            }
+            _ => self.p2p.handle_command_failure(op, why),
         }
     }
 
@@ -172,16 +124,6 @@ impl Sink for EngineCore {
         }
         self.note_peer_down(peer, why);
     }
-}
-
-/// Purpose of a one-sided command that failed.
-enum CommandPurpose {
-    Get,
-    Put(OpId),
-    /// One of the gets of a shared message.
-    Split,
-    /// The put of a shared message.
-    Rear(OpId),
 }
 
 impl EngineCore {
@@ -244,88 +186,58 @@ impl EngineCore {
         header: &[u8],
         body: PayloadView<'_>,
     ) {
-        let understood = match kind {
-            WireKind::Eager => None,
-            WireKind::Rts => read(header).map(|header| self.handle_rts(rank, &header)),
-            WireKind::Rtr => read(header).map(|header| self.p2p.handle_rtr(rank, &header)),
-            WireKind::Fragment => {
-                read(header).map(|header| self.p2p.handle_fragment(rank, &header, body))
-            }
-            WireKind::Atp => read(header).map(|header| self.p2p.handle_atp(rank, &header)),
-            WireKind::Ats => read(header).map(|header| self.p2p.handle_ats(rank, &header)),
-            WireKind::Cancel => read(header).map(|header| self.p2p.handle_cancel(rank, &header)),
-            WireKind::CancelAck => {
-                read(header).map(|header| self.p2p.handle_cancel_ack(rank, &header))
-            }
-            WireKind::SplitRtr => {
-                read(header).map(|header| self.p2p.handle_split_rtr(rank, &header))
-            }
-            WireKind::Abort => read(header).map(|header| self.handle_abort(rank, &header)),
-            WireKind::StallProbe => {
-                read(header).map(|header| self.handle_stall_probe(rank, &header))
-            }
-            WireKind::ProgramDone => {
-                read(header).map(|header| self.handle_program_done(rank, &header))
-            }
-            WireKind::Quiesce => {
-                read(header).map(|header| self.collectives().handle_quiesce(rank, &header))
-            }
-            WireKind::Quiesced => {
-                read(header).map(|header| self.collectives().handle_quiesced(rank, &header))
-            }
-            WireKind::Revoke => read(header).map(|header| self.handle_revoke(rank, &header)),
-            WireKind::CallDescription => {
-                read(header).map(|header| self.collectives().handle_call_description(rank, &header))
-            }
-            WireKind::LastCalls => {
-                read(header).map(|header| self.collectives().handle_last_calls(rank, &header))
-            }
-            WireKind::Agree => {
-                read(header).map(|header| self.in_recovery(|part| part.handle_agree(rank, &header)))
-            }
-            WireKind::Credit | WireKind::Ack | WireKind::Nack => Some(()),
-            WireKind::Blocked => read(header).map(|header| self.handle_blocked(rank, &header)),
-            WireKind::Grant => {
-                read(header).map(|header| self.p2p.common.peers.handle_grant(rank, &header))
-            }
-            WireKind::Limit => read(header).map(|header| self.p2p.handle_limit(rank, &header)),
-            WireKind::QuotaRecall => {
-                read(header).map(|BareHeader { .. }| self.p2p.common.peers.handle_recall(rank))
-            }
-            WireKind::FetchRequest
-            | WireKind::FetchCandidate
-            | WireKind::FetchedRts
-            | WireKind::FetchMatched
-            | WireKind::FetchIsFirst
-            | WireKind::FetchReturned => self.handle_fetch_kind(rank, kind, header),
-            WireKind::Ping | WireKind::Pong | WireKind::DeclaredDown | WireKind::Death => None, // an engine that watches peers
-            _ => self.windows().handle_window_kind(rank, kind, header, body),
-        };
+        let understood =
+            match kind {
+                WireKind::Eager => None,
+                WireKind::Rts => read(header).map(|header| self.handle_rts(rank, &header)),
+                WireKind::Rtr
+                | WireKind::Fragment
+                | WireKind::Atp
+                | WireKind::Ats
+                | WireKind::Cancel
+                | WireKind::CancelAck
+                | WireKind::SplitRtr
+                | WireKind::Credit
+                | WireKind::Ack
+                | WireKind::Nack
+                | WireKind::Grant
+                | WireKind::Limit
+                | WireKind::QuotaRecall
+                | WireKind::FetchRequest
+                | WireKind::FetchCandidate
+                | WireKind::FetchMatched
+                | WireKind::FetchIsFirst
+                | WireKind::FetchReturned => self.p2p.handle_kind(rank, kind, header, body),
+                WireKind::Blocked => read(header).map(|header| self.handle_blocked(rank, &header)),
+                WireKind::FetchedRts => {
+                    read(header).map(|header| self.handle_fetched_rts(rank, &header))
+                }
+                WireKind::Abort => read(header).map(|header| self.handle_abort(rank, &header)),
+                WireKind::StallProbe => {
+                    read(header).map(|header| self.handle_stall_probe(rank, &header))
+                }
+                WireKind::ProgramDone => {
+                    read(header).map(|header| self.handle_program_done(rank, &header))
+                }
+                WireKind::Quiesce => {
+                    read(header).map(|header| self.collectives().handle_quiesce(rank, &header))
+                }
+                WireKind::Quiesced => {
+                    read(header).map(|header| self.collectives().handle_quiesced(rank, &header))
+                }
+                WireKind::Revoke => read(header).map(|header| self.handle_revoke(rank, &header)),
+                WireKind::CallDescription => read(header)
+                    .map(|header| self.collectives().handle_call_description(rank, &header)),
+                WireKind::LastCalls => {
+                    read(header).map(|header| self.collectives().handle_last_calls(rank, &header))
+                }
+                WireKind::Agree => read(header)
+                    .map(|header| self.in_recovery(|part| part.handle_agree(rank, &header))),
+                WireKind::Ping | WireKind::Pong | WireKind::DeclaredDown | WireKind::Death => None, // an engine that watches peers
+                _ => self.windows().handle_window_kind(rank, kind, header, body),
+            };
         if understood.is_none() {
             self.p2p.common.refused += 1;
-        }
-    }
-
-    /// Handles a message about messages that arrived out of order.
-    fn handle_fetch_kind(&mut self, rank: WorldRank, kind: WireKind, header: &[u8]) -> Option<()> {
-        match kind {
-            WireKind::FetchRequest => {
-                read(header).map(|header| self.p2p.common.handle_fetch_request(rank, &header))
-            }
-            WireKind::FetchCandidate => {
-                read(header).map(|header| self.p2p.handle_fetch_candidate(rank, &header))
-            }
-            WireKind::FetchedRts => {
-                read(header).map(|header| self.handle_fetched_rts(rank, &header))
-            }
-            WireKind::FetchMatched => read(header)
-                .map(|OpHeader { op, .. }| self.p2p.common.handle_fetch_matched(rank, op)),
-            WireKind::FetchIsFirst => {
-                read(header).map(|OpHeader { op, .. }| self.p2p.handle_fetch_is_first(rank, op))
-            }
-            WireKind::FetchReturned => read(header)
-                .map(|OpHeader { op, .. }| self.p2p.common.handle_fetch_returned(rank, op)),
-            _ => None,
         }
     }
 
@@ -365,20 +277,8 @@ impl EngineCore {
         if header.ctx & 1 == 1 && self.collectives().take_directly(envelope, header.sig, body) {
             return;
         }
-        match self.p2p.arrive(envelope) {
-            ArrivalOutcome::Waits(place) => {
-                self.store_unexpected(envelope, header.sig, &MessageBody::Bytes(body), place);
-            }
-            ArrivalOutcome::Matched { recv, arrival } => {
-                let delivered = self
-                    .p2p
-                    .deliver_bytes(recv, envelope, arrival, header.sig, body);
-                if let Err(kind) = delivered {
-                    let content = MessageBody::Bytes(body);
-                    self.p2p
-                        .fail_recv_and_requeue(recv, kind, envelope, arrival, header.sig, &content);
-                }
-            }
+        if let Some(place) = self.p2p.arrive_whole(envelope, header.sig, body) {
+            self.store_unexpected(envelope, header.sig, &MessageBody::Bytes(body), place);
         }
     }
 
@@ -405,33 +305,15 @@ impl EngineCore {
             source: rank,
             tag: header.tag,
         };
-        let offered = OfferedMessage {
-            total: header.total,
-            sender: header.sender,
-            modes: header.modes,
-            key: header.key,
-            out_of_order: false,
-        };
-        let content = MessageBody::Offered(offered);
+        let content = MessageBody::Offered(OfferedMessage::of(header));
         if self.p2p.common.closing {
             return self.p2p.refuse_closing(envelope, header.sig, &content);
         }
         if header.ctx & 1 == 1 {
             self.collectives().post_waits_for(envelope);
         }
-        match self.p2p.arrive(envelope) {
-            ArrivalOutcome::Waits(place) => {
-                self.store_unexpected(envelope, header.sig, &content, place);
-            }
-            ArrivalOutcome::Matched { recv, arrival } => {
-                if let Err(kind) = self
-                    .p2p
-                    .deliver(recv, envelope, arrival, header.sig, &content)
-                {
-                    self.p2p
-                        .fail_recv_and_requeue(recv, kind, envelope, arrival, header.sig, &content);
-                }
-            }
+        if let Some(place) = self.p2p.arrive_offer(envelope, header.sig, &content) {
+            self.store_unexpected(envelope, header.sig, &content, place);
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::{
     group::WorldRank,
     proto::{
         matching::{MessageEnvelope, UnexpectedHandle},
-        wire::{MODE_FIRST, OpId},
+        wire::{MODE_FIRST, OpId, RtsHeader},
     },
 };
 
@@ -295,6 +295,19 @@ impl StoredBody {
                 op: *op,
                 bytes: *bytes,
             },
+        }
+    }
+}
+
+impl OfferedMessage {
+    /// Returns the offer that this header makes.
+    pub(crate) fn of(header: &RtsHeader) -> Self {
+        Self {
+            total: header.total,
+            sender: header.sender,
+            modes: header.modes,
+            key: header.key,
+            out_of_order: false,
         }
     }
 }

@@ -4,6 +4,7 @@
 //! it records for collectives is in what all parts share ([`EngineCommons`]), which its state holds. Windows and recovery borrow
 //! only that.
 
+mod arrivals;
 mod hw_matching;
 pub(in crate::engine) mod message;
 mod order;

@@ -165,11 +165,8 @@ impl PointToPoint {
             envelope,
             sig: header.sig,
             body: StoredBody::Offered(OfferedMessage {
-                total: header.total,
-                sender: header.sender,
-                modes: header.modes,
-                key: header.key,
                 out_of_order: true,
+                ..OfferedMessage::of(header)
             }),
             place: None,
             withdrawn: false,

@@ -4,7 +4,7 @@ use ripstop_fabric::driver::{DownCause, PayloadView};
 
 use super::PointToPoint;
 use crate::{
-    engine::OneSidedCommand,
+    engine::{EngineCommons, OneSidedCommand},
     error::ErrorKind,
     group::WorldRank,
     ops::{MessageStatus, OpSlot, OpState},
@@ -14,38 +14,6 @@ use crate::{
 };
 
 impl PointToPoint {
-    /// Sends the bytes of an offer of this rank in the way that the receiver chose: as a put or as fragments.
-    pub(in crate::engine) fn handle_rtr(&mut self, rank: WorldRank, header: &RtrHeader) {
-        let Some(slot) = self.sending_to(rank, header.sender) else {
-            return;
-        };
-        match header.mode {
-            MODE_PUT if header.key.len == slot.area.len as u64 => {
-                slot.state = OpState::Putting {
-                    receiver: header.receiver,
-                };
-                self.common.commands.push(OneSidedCommand::Put {
-                    op: header.sender,
-                    key: header.key,
-                    at: 0,
-                });
-            }
-            MODE_FRAGMENTS => {
-                slot.state = OpState::Fragmenting {
-                    receiver: header.receiver,
-                    sent: 0,
-                };
-                self.common
-                    .peers
-                    .peer_mut(rank)
-                    .fragments
-                    .push_back(header.sender);
-                self.common.peers.mark_to_flush(rank);
-            }
-            _ => self.common.refused += 1,
-        }
-    }
-
     pub(in crate::engine) fn handle_fragment(
         &mut self,
         rank: WorldRank,
@@ -96,19 +64,6 @@ impl PointToPoint {
         }
     }
 
-    pub(in crate::engine) fn handle_ats(&mut self, rank: WorldRank, header: &OpHeader) {
-        let Some(slot) = self.sending_to(rank, header.op) else {
-            return;
-        };
-        let bytes = slot.area.len;
-        let outcome = match header.status {
-            wire::OK => Ok(MessageStatus::sent(bytes)),
-            wire::REVOKED => Err(ErrorKind::Revoked),
-            _ => Err(ErrorKind::of_down(rank, DownCause::Finished)),
-        };
-        self.common.complete_op(header.op, outcome);
-    }
-
     pub(in crate::engine) fn handle_cancel(&mut self, rank: WorldRank, header: &OpHeader) {
         if self.withdraw_parked(rank, header.op) {
             return self
@@ -132,6 +87,50 @@ impl PointToPoint {
         self.common
             .send_control(rank, WireKind::CancelAck, header.op, wire::OK);
     }
+}
+
+/// Calls that concern the operations and the peers only.
+impl EngineCommons {
+    /// Sends the bytes of an offer of this rank in the way that the receiver chose: as a put or as fragments.
+    pub(in crate::engine) fn handle_rtr(&mut self, rank: WorldRank, header: &RtrHeader) {
+        let Some(slot) = self.sending_to(rank, header.sender) else {
+            return;
+        };
+        match header.mode {
+            MODE_PUT if header.key.len == slot.area.len as u64 => {
+                slot.state = OpState::Putting {
+                    receiver: header.receiver,
+                };
+                self.commands.push(OneSidedCommand::Put {
+                    op: header.sender,
+                    key: header.key,
+                    at: 0,
+                });
+            }
+            MODE_FRAGMENTS => {
+                slot.state = OpState::Fragmenting {
+                    receiver: header.receiver,
+                    sent: 0,
+                };
+                self.peers.peer_mut(rank).fragments.push_back(header.sender);
+                self.peers.mark_to_flush(rank);
+            }
+            _ => self.refused += 1,
+        }
+    }
+
+    pub(in crate::engine) fn handle_ats(&mut self, rank: WorldRank, header: &OpHeader) {
+        let Some(slot) = self.sending_to(rank, header.op) else {
+            return;
+        };
+        let bytes = slot.area.len;
+        let outcome = match header.status {
+            wire::OK => Ok(MessageStatus::sent(bytes)),
+            wire::REVOKED => Err(ErrorKind::Revoked),
+            _ => Err(ErrorKind::of_down(rank, DownCause::Finished)),
+        };
+        self.complete_op(header.op, outcome);
+    }
 
     pub(in crate::engine) fn handle_cancel_ack(&mut self, rank: WorldRank, header: &OpHeader) {
         let Some(slot) = self.sending_to(rank, header.op) else {
@@ -143,18 +142,18 @@ impl PointToPoint {
             && matches!(life, OpState::Withdrawing)
             && let Some(why) = why
         {
-            self.common.handle_fetch_matched(rank, header.op); // in case it was offered out of order
-            self.common.complete_op(header.op, Err(why));
+            self.handle_fetch_matched(rank, header.op); // in case it was offered out of order
+            self.complete_op(header.op, Err(why));
         }
     }
 
     /// Sends a message as fragments after its put failed. Fragments always work.
     pub(in crate::engine) fn fall_back(&mut self, op: OpId, receiver: OpId) {
-        let slot = self.common.ops.live(op);
+        let slot = self.ops.live(op);
         slot.state = OpState::Fragmenting { receiver, sent: 0 };
         if let Some(to) = slot.info.peer {
-            self.common.peers.peer_mut(to).fragments.push_back(op);
-            self.common.peers.mark_to_flush(to);
+            self.peers.peer_mut(to).fragments.push_back(op);
+            self.peers.mark_to_flush(to);
         }
     }
 
@@ -164,7 +163,7 @@ impl PointToPoint {
         rank: WorldRank,
         op: OpId,
     ) -> Option<&mut OpSlot> {
-        let slot = self.common.ops.get(op)?;
+        let slot = self.ops.get(op)?;
         let offered = matches!(
             slot.state,
             OpState::Offered | OpState::Withdrawing | OpState::Claiming { .. }

@@ -11,7 +11,7 @@ use crate::{
     group::WorldRank,
     proto::{
         collective_id::CollectiveId,
-        matching::{ArrivalNumber, ArrivalOutcome, MessageEnvelope, RecvPattern, UnexpectedHandle},
+        matching::{ArrivalNumber, MessageEnvelope, RecvPattern, UnexpectedHandle},
         wire::OpId,
     },
 };
@@ -25,15 +25,6 @@ pub(in crate::engine) enum StoredMatch {
 }
 
 impl PointToPoint {
-    /// Returns the receive that takes a message that has arrived now, or the place where the message waits for one.
-    ///
-    /// The caller then delivers the message, or stores or refuses it.
-    #[inline(always)]
-    pub(in crate::engine) fn arrive(&mut self, envelope: MessageEnvelope) -> ArrivalOutcome<OpId> {
-        let index = self.messages.next();
-        self.matching.arrive(envelope, index)
-    }
-
     /// Stores an unexpected message of the application, or turns it away if this rank receives none on that communicator any
     /// more.
     #[inline]
