@@ -18,6 +18,8 @@ mod rendezvous;
 mod send;
 mod split_rendezvous;
 mod tables;
+#[cfg(test)]
+mod tests;
 mod transmitter;
 mod unexpected;
 mod unexpected_quota;

@@ -81,7 +81,7 @@ impl MessageTransmitter<'_> {
         self.p2p.common.peers.mark_to_flush(to);
     }
 
-    fn send_now(&mut self, info: &OpInfo, to: WorldRank, bytes: &[u8]) -> bool {
+    pub(super) fn send_now(&mut self, info: &OpInfo, to: WorldRank, bytes: &[u8]) -> bool {
         if info.synchronous || bytes.len() > self.p2p.common.paths.to(to).eager_max() {
             return false;
         }

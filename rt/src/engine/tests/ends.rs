@@ -196,3 +196,26 @@ fn an_offer_that_finds_no_room_is_made_with_one_key_however_often_it_is_tried() 
         assert_eq!(keys(&world), round, "the same as before");
     }
 }
+
+#[test]
+fn a_place_that_is_still_lent_when_the_driver_ends_comes_home() {
+    let mut engine = engine();
+    let [kept, dropped] = [1, 2].map(|tag| {
+        let info = op_info(Some(1), Some(tag));
+        let ticket = engine.core.p2p.common.ops.hold_recv(info, vec![0_u8; 10]);
+        engine.post(ticket.op);
+        let header = info.eager();
+        let place = engine
+            .core
+            .place(WorldRank(1), bytemuck::bytes_of(&header), 10);
+        assert!(place.is_some());
+        ticket
+    });
+    engine.core.p2p.drop_recv(dropped.op);
+    engine.release_driver();
+    let common = &mut engine.core.p2p.common;
+    let (outcome, _) = common.take_recv(&kept).expect("it is done");
+    let kind = outcome.expect_err("the driver has ended").kind;
+    assert!(matches!(kind, ErrorKind::Closed), "{kind:?}");
+    assert!(common.ops.get(dropped.op).is_none(), "it is released");
+}

@@ -1,6 +1,5 @@
 //! Tests of engines over drivers in this process, with a clock that the test controls.
 
-mod arriving;
 mod closing;
 mod ends;
 mod headers;

@@ -160,7 +160,7 @@ const START: u16 = 1;
 
 #[cfg(test)]
 impl Credits {
-    pub(super) fn spent(&self) -> u16 {
+    pub(crate) fn spent(&self) -> u16 {
         self.spent
     }
 }

@@ -1,19 +1,13 @@
 //! Receives whose buffers are lent to messages that have begun to arrive.
 #![expect(unsafe_code, reason = "writes to memory as a driver does")]
 
-use ripstop_fabric::{
-    driver::{DownCause, Driver, LocalRange, MessagePlace, PayloadView, Sink},
-    loopback,
-};
+use ripstop_fabric::driver::{DownCause, LocalRange, MessagePlace, PayloadView, Sink};
 
-use super::world::{CTX, DETECT, failed_rank, op_info};
+use super::alone::{LoneRank, lone_ranks, op_info};
 use crate::{
-    engine::{Engine, EngineSetup},
     error::ErrorKind,
-    group::{RankGroup, WorldRank},
+    group::WorldRank,
     ops::{OpInfo, OpTicket},
-    proto::path::PathTables,
-    settings::Settings,
 };
 
 type Recv = OpTicket<Vec<u8>>;
@@ -21,23 +15,11 @@ type Recv = OpTicket<Vec<u8>>;
 const PEER: WorldRank = WorldRank(1);
 
 /// A rank whose driver never reports anything by itself.
-struct Rank(Engine);
+struct Rank(LoneRank);
 
 impl Rank {
     fn new() -> Self {
-        let driver = loopback::world(3).remove(0);
-        let setup = EngineSetup {
-            rank: WorldRank(0),
-            size: 3,
-            paths: PathTables::new(driver.caps(), &Settings::new()),
-            store: Settings::new().store(),
-            may_split_long: false,
-            seed: 0,
-            detect: DETECT,
-        };
-        let mut engine = Engine::new(Box::new(driver), setup);
-        engine.core.join_group(CTX, &RankGroup::First(3));
-        Self(engine)
+        Self(lone_ranks(3, |_| {}).swap_remove(0))
     }
 
     fn recv(&mut self, info: &OpInfo, len: usize) -> Recv {
@@ -213,12 +195,14 @@ fn a_connection_lost_half_way_fails_the_receive_once_its_buffer_is_back() {
     let recv = rank.recv(&exact(1), 10);
     let place = rank.place(1, 10).expect("a receive waits");
     // The failure may be known before the driver sees it.
-    rank.0.core.count_as_failed(PEER);
+    rank.0.core.lose(PEER, DownCause::Failed);
     assert!(!rank.is_done(&recv), "the driver writes there");
     write(place.into, b"half");
     rank.lose(place);
-    let (outcome, _) = rank.0.core.p2p.common.take_recv(&recv).expect("it is done");
-    assert_eq!(failed_rank(&outcome), Some(1));
+    assert!(matches!(
+        rank.failure(&recv),
+        ErrorKind::PeerFailed { rank: 1, .. }
+    ));
 }
 
 #[test]
@@ -242,21 +226,4 @@ fn a_connection_lost_half_way_leaves_nothing_of_a_dropped_receive() {
         }
         assert!(rank.place(1, 10).is_none(), "the peer is down");
     }
-}
-
-#[test]
-fn a_place_that_is_still_lent_when_the_driver_ends_comes_home() {
-    let mut rank = Rank::new();
-    let kept = rank.recv(&exact(1), 10);
-    let dropped = rank.recv(&exact(2), 10);
-    for tag in [1, 2] {
-        assert!(rank.place(tag, 10).is_some());
-    }
-    rank.0.core.p2p.drop_recv(dropped.op);
-    rank.0.release_driver();
-    assert!(matches!(rank.failure(&kept), ErrorKind::Closed));
-    assert!(
-        rank.0.core.p2p.common.ops.get(dropped.op).is_none(),
-        "it is released"
-    );
 }
