@@ -1,4 +1,5 @@
-//! The tables of the book's reference are made from the tables in the code. `UPDATE_BOOK=1` writes them.
+//! The tables of the book's reference are made from the tables in the code, and the help from the command. `UPDATE_BOOK=1`
+//! writes them.
 
 use std::{env, fs, path::PathBuf};
 
@@ -40,6 +41,75 @@ fn the_page_of_errors_has_all_kinds_with_their_documentation() {
         }
     }
     compare("errors.md", &table);
+}
+
+#[cfg(feature = "cli")]
+#[test]
+fn the_page_of_the_command_has_the_help_of_each_subcommand() {
+    let mut page = String::new();
+    push_help(&mut page, &[]);
+    compare("commands.md", page.trim_start());
+}
+
+/// Appends the help of a command, and then that of its subcommands.
+#[cfg(feature = "cli")]
+fn push_help(page: &mut String, names: &[&str]) {
+    let help = help_of(names);
+    let call = [&["ripstop"], names].concat().join(" ");
+    let level = "#".repeat(names.len() + 2);
+    let text: String = help.lines().map(wrapped).collect();
+    *page += &format!("\n{level} {call}\n\n```text\n{}\n```\n", text.trim_end());
+    for name in subcommands(&help) {
+        push_help(page, &[names, &[name]].concat());
+    }
+}
+
+#[cfg(feature = "cli")]
+fn help_of(names: &[&str]) -> String {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_ripstop"));
+    let output = command.args(names).arg("--help").output();
+    let output = output.expect("starting the command");
+    assert!(output.status.success(), "{names:?}: {output:?}");
+    String::from_utf8(output.stdout).expect("help is UTF-8")
+}
+
+/// Breaks a line of a help text so that it fits on a page. Its further lines begin below its description.
+#[cfg(feature = "cli")]
+fn wrapped(line: &str) -> String {
+    const COLUMNS: usize = 110;
+    let line = line.trim_end();
+    let text = line.trim_start();
+    let margin = line.len() - text.len();
+    let indent = match text.split_once("  ") {
+        Some((name, description)) if margin > 0 => {
+            margin + name.len() + 2 + description.len() - description.trim_start().len()
+        }
+        _ => margin,
+    };
+    let mut lines = String::new();
+    let mut column = margin;
+    lines += &line[..margin];
+    for word in text.split_inclusive(' ') {
+        if column + word.trim_end().chars().count() > COLUMNS {
+            lines.truncate(lines.trim_end().len());
+            lines += &format!("\n{:indent$}", "");
+            column = indent;
+        }
+        lines += word;
+        column += word.chars().count();
+    }
+    lines + "\n"
+}
+
+/// Returns the names in the list of commands of a help text.
+#[cfg(feature = "cli")]
+fn subcommands(help: &str) -> impl Iterator<Item = &str> {
+    let list = help
+        .split_once("\nCommands:\n")
+        .map_or("", |(_, list)| list);
+    let names = list.lines().take_while(|line| !line.is_empty());
+    let names = names.filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next());
+    names.filter(|name| *name != "help")
 }
 
 /// Leaves the words of a link to an item of the code, and drops the link.
