@@ -1,6 +1,8 @@
 //! Snippets of the tutorial: the same program, from a ring of numbers to heat in three dimensions.
 
-use ripstop::{Cart, Halo, prelude::*};
+use std::{fs, io, os::unix::fs::FileExt, path::Path};
+
+use ripstop::{Cart, Halo, prelude::*, sim::Simulation};
 
 #[ripstop::test(ranks = 4)]
 async fn numbers_go_around(world: Comm) -> Result<()> {
@@ -163,4 +165,207 @@ async fn heat_in_a_box_is_kept(world: Comm) -> Result<()> {
     let total = heat_in_a_box(&world, 6, 10).await?;
     assert!((total - 1.0).abs() < 1e-9, "{total}");
     Ok(())
+}
+
+// ANCHOR: by_puts
+/// Takes the same steps as `step`. The neighbors write into each other's ghosts.
+async fn steps_by_puts(line: &Cart, mut heat: Vec<f64>, steps: usize) -> Result<Vec<f64>> {
+    let last = heat.len() - 2;
+    let (Some(left), Some(right)) = line.shift(0, 1) else {
+        unreachable!("the ends of the line are joined")
+    };
+    let mut neighbors = vec![left, right];
+    neighbors.dedup(); // of two ranks, each is both neighbors of the other
+    let mut ghosts = Window::<f64>::allocate(line, 2).await?;
+    for _ in 0..steps {
+        let exposure = ghosts.post(&neighbors)?; // 1. they may write into our ghosts
+        let access = exposure.start(&neighbors).await?; // 2. we may write into theirs
+        access.put(left, 1, heat[1]).detach(); // 3. the puts start
+        access.put(right, 0, heat[last]).detach();
+        let mut next = heat.clone();
+        for (cell, new) in next.iter_mut().enumerate().take(last).skip(2) {
+            *new = flow(&heat, cell); // needs no ghost
+        }
+        access.complete().await?; // 4. they may look
+        let arrived = exposure.wait().await?; // 5. and so may we
+        (heat[0], heat[last + 1]) = (arrived[0], arrived[1]);
+        for cell in [1, last] {
+            next[cell] = flow(&heat, cell);
+        }
+        heat = next;
+    }
+    ghosts.free().await?;
+    Ok(heat)
+}
+// ANCHOR_END: by_puts
+
+#[ripstop::test(ranks = 3)]
+async fn puts_give_what_messages_give(world: Comm) -> Result<()> {
+    let line = world.cart(&[world.size()], &[true]).await?;
+    let mut start = vec![0.0; 12];
+    if line.rank() == 0 {
+        start[1] = 1.0;
+    }
+    let mut heat = start.clone();
+    for _ in 0..20 {
+        heat = step(&line, heat).await?;
+    }
+    let by_puts = steps_by_puts(&line, start, 20).await?;
+    assert_eq!(by_puts[1..11], heat[1..11]);
+    // ANCHOR: same_heat
+    let total = line
+        .all_reduce(by_puts[1..11].iter().sum::<f64>(), Sum)
+        .await?;
+    let sentence = format!("total heat {total:.6} by puts");
+    // ANCHOR_END: same_heat
+    shows(include_str!("../src/tutorial_windows.md"), &sentence);
+    Ok(())
+}
+
+// ANCHOR: drawn
+/// Draws the pictures that no other rank has taken yet, and returns their number.
+async fn draw_pictures(world: &Comm, pictures: u64) -> Result<u64> {
+    let counter = Window::<u64>::allocate(world, 1).await?;
+    let counter = counter.into_passive().await?; // from now on for locks only
+    let lock = counter.lock_shared(0).await?; // the counter of rank 0; other ranks lock it as well
+    let mut drawn = 0;
+    while lock.fetch_add(0, 0, 1).await? < pictures {
+        drawn += 1; // here this rank would draw
+    }
+    lock.unlock().await;
+    counter.free().await?;
+    Ok(drawn)
+}
+// ANCHOR_END: drawn
+
+#[ripstop::test(ranks = 4)]
+async fn each_picture_is_drawn_once(world: Comm) -> Result<()> {
+    let drawn = draw_pictures(&world, 100).await?;
+    let all = world.all_reduce(drawn, Sum).await?;
+    let sentence = format!("{all} pictures on {} ranks", world.size());
+    shows(include_str!("../src/tutorial_windows.md"), &sentence);
+    Ok(())
+}
+
+const CELLS: usize = 1000; // of all ranks together
+const HEADER: usize = 8; // bytes: the number of the step
+
+// ANCHOR: survive
+/// Takes `steps` steps with the ranks that live, and returns a sentence about the end.
+async fn survive(world: Comm, steps: u64, path: &Path) -> Result<String> {
+    let mut ring = world;
+    loop {
+        let ended = advance(&ring, steps, path).await;
+        if ended.is_err() {
+            ring.revoke(); // wakes ranks that wait in a step for this one
+        }
+        if ring.agree(ended.is_ok()).await? {
+            return ended; // all ranks have come to the end
+        }
+        ring = ring.shrink().await?; // the ranks that live
+    }
+}
+// ANCHOR_END: survive
+
+// ANCHOR: advance
+/// Goes on from the last checkpoint, and writes one after every tenth step.
+async fn advance(ring: &Comm, steps: u64, path: &Path) -> Result<String> {
+    let share = |rank| rank * CELLS / ring.size();
+    let (first, end) = (share(ring.rank()), share(ring.rank() + 1));
+    let mut heat = vec![0.0; end - first + 2]; // with two ghosts
+    let own = 1..heat.len() - 1;
+    let done = read(path, first, &mut heat[own.clone()]).expect("the checkpoint");
+    for count in done + 1..=steps {
+        heat = step_in_ring(ring, heat).await?;
+        if count % 10 == 0 {
+            write(ring, path, count, first, &heat[own.clone()]).await?;
+        }
+    }
+    let mine: f64 = heat[own].iter().sum();
+    let total = ring.all_reduce(mine, Sum).await?;
+    let ranks = ring.size();
+    Ok(format!(
+        "total heat {total:.6}, from step {done} on by {ranks} ranks"
+    ))
+}
+// ANCHOR_END: advance
+
+async fn step_in_ring(ring: &Comm, mut heat: Vec<f64>) -> Result<Vec<f64>> {
+    let (rank, size, last) = (ring.rank(), ring.size(), heat.len() - 2);
+    let (left, right) = ((rank + size - 1) % size, (rank + 1) % size);
+    let to_right = ring.sendrecv_into(right, left, 0, heat[last], heat[0]);
+    let to_left = ring.sendrecv_into(left, right, 1, heat[1], heat[last + 1]);
+    let (_, from_left, _) = to_right.await?;
+    let (_, from_right, _) = to_left.await?;
+    (heat[0], heat[last + 1]) = (from_left, from_right);
+    let mut next = heat.clone();
+    for (cell, new) in next.iter_mut().enumerate().take(last + 1).skip(1) {
+        *new = flow(&heat, cell);
+    }
+    Ok(next)
+}
+
+// ANCHOR: files
+/// Writes the part of this rank into a new file, which then takes the place of the old one.
+async fn write(ring: &Comm, path: &Path, step: u64, first: usize, heat: &[f64]) -> Result<()> {
+    let unfinished = path.with_extension("new");
+    if ring.rank() == 0 {
+        fs::write(&unfinished, step.to_le_bytes()).expect("a new file");
+    }
+    ring.barrier().await?; // the file is there
+    let file = fs::File::options().write(true).open(&unfinished);
+    let written = file.and_then(|file| file.write_all_at(bytemuck::cast_slice(heat), place(first)));
+    written.expect("writing the checkpoint");
+    ring.barrier().await?; // all ranks have written
+    if ring.rank() == 0 {
+        fs::rename(&unfinished, path).expect("the new checkpoint");
+    }
+    Ok(())
+}
+
+/// Reads the part of this rank, and returns the number of the step. Without a file, the heat is in the first cell.
+fn read(path: &Path, first: usize, heat: &mut [f64]) -> io::Result<u64> {
+    if !path.exists() {
+        heat[0] = if first == 0 { 1.0 } else { 0.0 };
+        return Ok(0);
+    }
+    let file = fs::File::open(path)?;
+    let mut step = [0; HEADER];
+    file.read_exact_at(&mut step, 0)?;
+    file.read_exact_at(bytemuck::cast_slice_mut(heat), place(first))?;
+    Ok(u64::from_le_bytes(step))
+}
+
+fn place(cell: usize) -> u64 {
+    (HEADER + 8 * cell) as u64
+}
+// ANCHOR_END: files
+
+#[test]
+fn three_of_four_ranks_finish_what_four_began() {
+    let path = std::env::temp_dir().join(format!("ripstop_tutorial_{}", std::process::id()));
+    let _absent = fs::remove_file(&path);
+    let checkpoint = path.clone();
+    // ANCHOR: killed
+    let simulation = Simulation::new(4).faults("kill=2@30us");
+    let report = simulation.run(move |world| {
+        let path = checkpoint.clone();
+        async move { survive(world, 50, &path).await }
+    });
+    // ANCHOR_END: killed
+    let results = report.expect("three ranks live").results;
+    assert!(results[2].is_none(), "rank 2 is dead");
+    for sentence in results.into_iter().flatten() {
+        let sentence = sentence.expect("the others go on");
+        shows(include_str!("../src/tutorial_failures.md"), &sentence);
+    }
+    fs::remove_file(&path).expect("a checkpoint was written");
+}
+
+/// Checks that a page shows this line of output.
+fn shows(page: &str, output: &str) {
+    assert!(
+        page.lines().any(|line| line == output),
+        "the page lacks: {output}"
+    );
 }
