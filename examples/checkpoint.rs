@@ -3,6 +3,7 @@
 //!     ripstop run -n 4 --example checkpoint -- state.bin    and then again with -n 3
 #![expect(clippy::print_stdout, reason = "it is what the program is for")]
 
+// ANCHOR: program
 use std::{env, error::Error, fs, io, os::unix::fs::FileExt};
 
 use ripstop::prelude::{Collectives, Comm, Sum};
@@ -48,3 +49,4 @@ async fn main(world: Comm) -> Result<(), Box<dyn Error>> {
     assert_eq!(sum, CELLS as f64 * step as f64);
     Ok(())
 }
+// ANCHOR_END: program

@@ -3,6 +3,7 @@
 //!     ripstop run -n 4 --example complex_transpose
 #![expect(clippy::print_stdout, reason = "it is what the program is for")]
 
+// ANCHOR: program
 use num_complex::Complex;
 use ripstop::prelude::*;
 
@@ -25,3 +26,4 @@ async fn main(world: Comm) -> Result<()> {
     assert_eq!(norm[0].im, (size * (size - 1) / 2) as f64);
     Ok(())
 }
+// ANCHOR_END: program

@@ -3,6 +3,7 @@
 //!     ripstop run -n 4 --example gather_ragged
 #![expect(clippy::print_stdout, reason = "it is what the program is for")]
 
+// ANCHOR: program
 use ripstop::prelude::*;
 
 #[ripstop::main]
@@ -16,3 +17,4 @@ async fn main(world: Comm) -> Result<()> {
     }
     Ok(())
 }
+// ANCHOR_END: program

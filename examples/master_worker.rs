@@ -3,6 +3,7 @@
 //!     ripstop run -n 4 --example master_worker
 #![expect(clippy::print_stdout, reason = "it is what the program is for")]
 
+// ANCHOR: program
 use ripstop::prelude::*;
 
 const TASKS: u64 = 40;
@@ -46,3 +47,4 @@ async fn work(world: &Comm) -> Result<()> {
 fn solve(task: u64) -> u64 {
     (1..=task * 1000).filter(|number| number % 7 == 0).count() as u64
 }
+// ANCHOR_END: program

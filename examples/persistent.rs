@@ -3,6 +3,7 @@
 //!     ripstop run -n 4 --example persistent
 #![expect(clippy::print_stdout, reason = "it is what the program is for")]
 
+// ANCHOR: program
 use ripstop::prelude::*;
 
 #[ripstop::main]
@@ -21,3 +22,4 @@ async fn main(world: Comm) -> Result<()> {
     println!("rank {me} exchanged 100 times {} blocks", size);
     Ok(())
 }
+// ANCHOR_END: program

@@ -7,6 +7,7 @@
     reason = "it measures the time of the machine"
 )]
 
+// ANCHOR: program
 use std::time::Instant;
 
 use ripstop::prelude::*;
@@ -35,3 +36,4 @@ async fn main(world: Comm) -> Result<()> {
     }
     Ok(())
 }
+// ANCHOR_END: program

@@ -5,6 +5,7 @@
 //!     ripstop run -n 2 --example rayon_threads
 #![expect(clippy::print_stdout, reason = "it is what the program is for")]
 
+// ANCHOR: program
 use rayon::prelude::*;
 use ripstop::prelude::*;
 
@@ -29,3 +30,4 @@ async fn main(world: Comm) -> Result<()> {
     assert!((pi - std::f64::consts::PI).abs() < 1e-9);
     Ok(())
 }
+// ANCHOR_END: program

@@ -3,6 +3,7 @@
 //!     ripstop run -n 4 --example reduce_struct
 #![expect(clippy::print_stdout, reason = "it is what the program is for")]
 
+// ANCHOR: program
 use ripstop::prelude::*;
 
 #[derive(Clone, Copy, Debug, PartialEq, Wire)]
@@ -43,3 +44,4 @@ async fn main(world: Comm) -> Result<()> {
     );
     Ok(())
 }
+// ANCHOR_END: program

@@ -3,6 +3,7 @@
 //!     ripstop run -n 2 --example select_timeout
 #![expect(clippy::print_stdout, reason = "it is what the program is for")]
 
+// ANCHOR: program
 use std::time::Duration;
 
 use ripstop::prelude::*;
@@ -37,3 +38,4 @@ async fn main(world: Comm) -> Result<()> {
     assert_eq!(number, [left as u64]);
     Ok(())
 }
+// ANCHOR_END: program

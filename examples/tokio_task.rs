@@ -3,6 +3,7 @@
 //!     ripstop run -n 2 --example tokio_task
 #![expect(clippy::print_stdout, reason = "it is what the program is for")]
 
+// ANCHOR: program
 use std::{
     error::Error,
     sync::{
@@ -47,3 +48,4 @@ async fn main(world: Comm) -> Result<(), Box<dyn Error>> {
     assert_eq!(text, "step 10\n");
     Ok(())
 }
+// ANCHOR_END: program

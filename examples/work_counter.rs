@@ -3,6 +3,7 @@
 //!     ripstop run -n 4 --example work_counter
 #![expect(clippy::print_stdout, reason = "it is what the program is for")]
 
+// ANCHOR: program
 use ripstop::prelude::*;
 
 const TASKS: u64 = 100;
@@ -26,3 +27,4 @@ async fn main(world: Comm) -> Result<()> {
     assert_eq!(all, TASKS, "each task is done once");
     counter.free().await
 }
+// ANCHOR_END: program

@@ -3,6 +3,7 @@
 //!     ripstop run -n 4 --example write_one_file -- numbers.bin
 #![expect(clippy::print_stdout, reason = "it is what the program is for")]
 
+// ANCHOR: program
 use std::{env, error::Error, fs, os::unix::fs::FileExt};
 
 use ripstop::prelude::{Collectives, Comm, Sum};
@@ -34,3 +35,4 @@ async fn main(world: Comm) -> Result<(), Box<dyn Error>> {
     }
     Ok(())
 }
+// ANCHOR_END: program

@@ -9,6 +9,7 @@ mod arrays;
 mod collectives;
 mod entry;
 mod failures;
+mod how_to;
 mod messages;
 mod one_sided;
 mod operations;

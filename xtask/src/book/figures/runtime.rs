@@ -30,6 +30,10 @@ pub(super) fn all() -> Vec<FigureFile> {
             picture: launch_choice(),
         },
         FigureFile {
+            name: "network_choice",
+            picture: network_choice(),
+        },
+        FigureFile {
             name: "recovery",
             picture: gantt::draw(
                 "From the death of a rank to a smaller communicator",
@@ -413,5 +417,43 @@ fn layers() -> SvgPicture {
         .text((610, 166), "thread computes")
         .text((610, 202), "threads of your own:")
         .text((610, 220), "may send and receive")
+        .finish()
+}
+
+fn network_choice() -> SvgPicture {
+    const QUESTIONS: [(&str, &str); 4] = [
+        ("All ranks on one node?", "shared memory: nothing to set"),
+        (
+            "InfiniBand or RoCE on all nodes?",
+            "taken by itself, or RIPSTOP_FABRIC=shm+verbs",
+        ),
+        (
+            "A Portals 4 library (BXI)?",
+            "taken by itself, or RIPSTOP_FABRIC=shm+portals",
+        ),
+        (
+            "Any IP network?",
+            "taken by itself, or RIPSTOP_FABRIC=shm+tcp",
+        ),
+    ];
+    let mut chart = FlowChart::new("Which network carries the messages", 780, 330);
+    for ((question, answer), row) in QUESTIONS.iter().zip(0..) {
+        let (top, middle) = (20 + 76 * row, 42 + 76 * row);
+        chart = chart
+            .node((20, top), (260, 44), FillShade::Gray, &[question])
+            .arrow(&[(280, middle), (340, middle)])
+            .text((298, middle - 6), "yes")
+            .code_node((340, top), (420, 44), FillShade::Green, &[answer]);
+        if row < 3 {
+            chart = chart
+                .arrow(&[(150, top + 44), (150, top + 76)])
+                .text((160, top + 65), "no");
+        }
+    }
+    chart
+        .text(
+            (20, 316),
+            "Ethernet, Slingshot, Omni-Path and EFA all carry TCP. There is no driver for the latter three.",
+        )
         .finish()
 }
