@@ -47,6 +47,7 @@ cargo xtask beside-mpi      the example that uses MPI and Ripstop in one process
 cargo xtask package         the packages that a registry gets; with --verify, each is also built from its package
 cargo xtask loom            the models of what threads share
 cargo xtask bench compare   measure against MPICH and Open MPI; `bench compare --help` says how
+cargo xtask bench plot      draw what `bench compare --json` has written; `bench plot --help` says how
 cargo xtask bench instructions
                             instructions of a call, counted under valgrind, and their budgets; `bench instructions --help`
 cargo xtask bench portals   messages over Portals against the layouts of other libraries; `bench portals --help` says how
@@ -105,6 +106,10 @@ fn chore(words: &[&str], args: &[String]) -> Result<(), String> {
         ["vm-test", ..] => vm::test_all(&step::root(), &args[1..]),
         ["bench", "portals", ..] => portals::run(&step::root(), &args[2..]),
         ["bench", "instructions", ..] => instructions::run(&step::root(), &args[2..]),
+        ["bench", "plot", words @ ..] => {
+            print!("{}", book::figures::plot::run(words)?);
+            Ok(())
+        }
         ["bench", "compare", ..] => compare::run(&args[2..]),
         ["bench", "verbs", ..] => vm::bench(&step::root(), &args[2..]),
         ["bench", "calibrate", ..] => calibrate::run(&step::root(), &args[2..]),

@@ -10,6 +10,7 @@ mod flow;
 mod gantt;
 mod grids;
 mod messages;
+pub(crate) mod plot;
 mod runtime;
 mod sequence;
 mod svg;
@@ -21,13 +22,17 @@ struct FigureFile {
     picture: SvgPicture,
 }
 
-/// Draws all figures into the book.
+/// Draws all figures, and the plots of measurements, into the book.
 pub(crate) fn draw(root: &Path) -> Result<(), String> {
     let folder = root.join(FOLDER);
     fs::create_dir_all(&folder).map_err(|why| format!("{FOLDER}: {why}"))?;
     for figure in all() {
         let file = folder.join(figure.file_name());
         let written = fs::write(&file, figure.picture.finish());
+        written.map_err(|why| format!("{}: {why}", file.display()))?;
+    }
+    for (file, picture) in plot::of_measurements(root)? {
+        let written = fs::write(root.join(&file), picture);
         written.map_err(|why| format!("{}: {why}", file.display()))?;
     }
     Ok(())
@@ -50,11 +55,16 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
             faults.push(name.display().to_string());
         }
     }
+    for (file, picture) in plot::of_measurements(root)? {
+        if !fs::read_to_string(root.join(&file)).is_ok_and(|text| text == picture) {
+            faults.push(file.display().to_string());
+        }
+    }
     if faults.is_empty() {
         return Ok(());
     }
     Err(format!(
-        "not as drawn, in {FOLDER}: {}; `cargo xtask book figures` draws them anew",
+        "not as drawn: {}; `cargo xtask book figures` draws them anew",
         faults.join(", ")
     ))
 }

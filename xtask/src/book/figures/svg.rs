@@ -9,7 +9,7 @@ pub(super) type SvgPoint = (i32, i32);
 pub(super) struct SvgPicture {
     width: i32,
     height: i32,
-    title: &'static str,
+    title: String,
     body: String,
 }
 
@@ -61,11 +61,11 @@ pub(super) const OF_RANKS: [FillShade; 4] = [
 ];
 
 impl SvgPicture {
-    pub(super) fn new(title: &'static str, width: i32, height: i32) -> Self {
+    pub(super) fn new(title: impl Into<String>, width: i32, height: i32) -> Self {
         Self {
             width,
             height,
-            title,
+            title: title.into(),
             body: String::new(),
         }
     }
@@ -91,6 +91,14 @@ impl SvgPicture {
         let (class, head) = look.attributes();
         self.line_of_svg(&format!(
             r#"<polyline class="{class}" points="{points}"{head}/>"#
+        ));
+    }
+
+    /// Draws a line in the color of the edges of boxes with this shade.
+    pub(super) fn curve(&mut self, points: &[SvgPoint], shade: FillShade) {
+        let (points, class) = (joined(points), shade.class());
+        self.line_of_svg(&format!(
+            r#"<polyline class="{class}" style="fill:none;stroke-width:2" points="{points}"/>"#
         ));
     }
 
@@ -132,7 +140,7 @@ impl SvgPicture {
             body,
             ..
         } = self;
-        let title = escaped(self.title);
+        let title = escaped(&self.title);
         let (right, bottom) = (width - 1, height - 1);
         let size = format!(r#"viewBox="0 0 {width} {height}" width="{width}" height="{height}""#);
         format!(
