@@ -63,14 +63,18 @@ fn a_message_without_a_receive_is_named() {
 #[test]
 fn a_receive_without_a_message_is_named() {
     let job = StuckJob::start(3, "missing_send");
-    let (at, elsewhere) = (place("missed recv"), place("barrier of the rest"));
+    let at = place("missed recv");
     job.report(
         &format!(
-            "verdict: rank 0 waits for a message of rank 1, tag 7 ({at}); rank 1 has sent none that fits, and waits in \
-             barrier #0 of communicator 0, {elsewhere}"
+            "verdict: rank 0 waits for a message of rank 1, tag 7 ({at}); rank 1 has sent it 3, all received, and awaits \
+             something that is not communication"
         ),
         1,
     );
+    let (text, code) = stuck(&[&job.pid().to_string(), "--json"]);
+    assert_eq!(code, Some(1));
+    let of_sender = "{\"rank\":0,\"received\":0,\"sent\":3}";
+    assert!(text.contains(of_sender), "no {of_sender} in {text}");
 }
 
 #[test]
@@ -186,8 +190,14 @@ fn a_slow_job_is_not_stuck() {
             assert!(crate::now() < end, "{text}");
         }
     };
+    let last = text.lines().last().unwrap();
+    let (ended, rest) = last
+        .strip_prefix("not stuck: ")
+        .and_then(|rest| rest.split_once(" operations ended in the last "))
+        .unwrap_or_else(|| panic!("{text}"));
+    assert_ne!(ended, "0", "{text}");
     assert!(
-        text.lines().last().unwrap().starts_with("not stuck: "),
+        rest.contains(" s; oldest: ") || rest.ends_with(" s"),
         "{text}"
     );
 }

@@ -40,7 +40,16 @@ pub(crate) async fn play(role: &str, world: &Comm) -> Result<(), ripstop::Error>
             sent.await.map_err(|_| unsent())?;
         }
         ("missing_send", 0) => {
+            for _ in 0..3 {
+                world.recv::<f64>(1, 6).await?;
+            }
             world.recv::<f64>(1, 7).await?; // missed recv
+        }
+        ("missing_send", 1) => {
+            for _ in 0..3 {
+                world.send(0, 6, vec![1.0]).await.map_err(|_| unsent())?;
+            }
+            pending().await
         }
         ("missing_recv" | "missing_send", _) => world.barrier().await?, // barrier of the rest
         ("tag_mismatch", 0) => {

@@ -8,13 +8,16 @@ use crate::{
     buffer::TypeSig,
     group::{RankGroup, WorldRank},
     ops::OpState,
-    view::{PublishedComm, PublishedWait, RankSnapshot, StoredGroup, WaitKind},
+    view::{PublishedComm, PublishedPeer, PublishedWait, RankSnapshot, StoredGroup, WaitKind},
 };
 
 /// Most operations, communicators and kinds of unexpected messages in a snapshot. A view has room for about that many.
 const WAITS_MAX: usize = 800;
 const COMMS_MAX: usize = 256;
 const STORED_MAX: usize = 64;
+
+/// Most peers in a snapshot.
+const PEERS_MAX: usize = 1024;
 
 /// Members of a communicator that its hash covers.
 const HASHED_MAX: usize = 64;
@@ -35,6 +38,8 @@ impl EngineCore {
         let mut stored = self.published_messages();
         let is_truncated =
             waits.len() > WAITS_MAX || comms.len() > COMMS_MAX || stored.len() > STORED_MAX;
+        let ended = self.ended(arrived, &comms);
+        let peers = self.published_peers();
         waits.sort_by_key(|wait| !wait.is_awaited); // The most telling ones are kept.
         waits.truncate(WAITS_MAX);
         comms.truncate(COMMS_MAX);
@@ -44,11 +49,29 @@ impl EngineCore {
             is_truncated,
             posted,
             arrived,
+            ended,
+            has_all_peers: peers.len() == self.p2p.common.peers.len(),
+            peers,
             waits,
             comms,
             stored,
             ..RankSnapshot::default()
         }
+    }
+
+    /// Returns the number of operations that have ended, from numbers that are kept in any case.
+    fn ended(&self, arrived: u64, comms: &[PublishedComm]) -> u64 {
+        let stored = self.p2p.messages.all().count() as u64;
+        let sent = self.p2p.common.peers.exchanged().map(|peer| peer.sent);
+        let begun = comms.iter().map(|comm| comm.next);
+        let running = self.programs.running_collectives().count() as u64;
+        let all = sent.chain(begun).map(u64::from).sum::<u64>() + arrived;
+        all.saturating_sub(stored + running)
+    }
+
+    fn published_peers(&self) -> Vec<PublishedPeer> {
+        let peers = self.p2p.common.peers.exchanged();
+        peers.take(PEERS_MAX).collect()
     }
 
     /// Returns true if nothing happens here without a peer. Questions of a rank that waits for a collective do not count.

@@ -56,8 +56,8 @@ pub mod view {
     pub use crate::{
         clock::machine_nanos,
         view::{
-            PERIOD, ProcessStat, PublishedComm, PublishedWait, RankPhase, RankSnapshot,
-            StoredGroup, WaitKind, layout, look, report,
+            PERIOD, ProcessStat, PublishedComm, PublishedPeer, PublishedWait, RankPhase,
+            RankSnapshot, StoredGroup, WaitKind, layout, look, report,
         },
     };
 }

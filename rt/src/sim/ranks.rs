@@ -415,6 +415,7 @@ impl<T: 'static> RankTasks<T> {
             };
             ObservedRank {
                 rank: number,
+                node: String::new(),
                 pid: 0,
                 process,
                 before: Some(view.clone()),
@@ -426,6 +427,7 @@ impl<T: 'static> RankTasks<T> {
             size: self.size,
             now: 0,
             between: u64::MAX,
+            knows_all: true,
             ranks: ranks.map(observed).collect(),
         }
     }

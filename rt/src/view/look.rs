@@ -131,6 +131,7 @@ impl JobLook {
             size: self.size,
             now: self.at,
             between,
+            knows_all: false,
         }
     }
 }
@@ -153,6 +154,7 @@ impl LookedRank {
         };
         ObservedRank {
             rank: self.head.rank,
+            node: String::new(),
             pid: self.pid,
             process,
             view: self.view,

@@ -26,7 +26,9 @@ mod snapshot;
 pub use in_flight::OperationInFlight;
 pub use process_stat::ProcessStat;
 pub(crate) use publisher::ViewPublisher;
-pub use snapshot::{PublishedComm, PublishedWait, RankPhase, RankSnapshot, StoredGroup, WaitKind};
+pub use snapshot::{
+    PublishedComm, PublishedPeer, PublishedWait, RankPhase, RankSnapshot, StoredGroup, WaitKind,
+};
 
 use std::time::Duration;
 

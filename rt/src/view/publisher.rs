@@ -34,8 +34,43 @@ pub(crate) struct ViewPublisher {
     phase: RankPhase,
     /// True while a thread of the application is known to sleep although the agent has published the snapshot.
     is_parked: bool,
-    /// Operations of the last snapshot, and since when they have been in flight.
+    last_shape: Box<LastShape>,
+}
+
+/// What the last snapshot has shown.
+#[derive(Debug, Default)]
+struct LastShape {
+    /// Operations, and since when they have been in flight.
     known: BTreeMap<u64, u64>,
+    /// Receives posted, messages arrived and operations ended.
+    counts: [u64; 3],
+    phase: RankPhase,
+    /// Time since which this has not changed.
+    quiet_since: u64,
+}
+
+impl LastShape {
+    /// Takes over what a new snapshot shows, and completes the snapshot with the times since when it has been so.
+    fn change(&mut self, snapshot: &mut RankSnapshot) {
+        for wait in &mut snapshot.waits {
+            wait.since = self.known.get(&wait.id).copied().unwrap_or(snapshot.taken);
+        }
+        let known = snapshot.waits.iter().map(|wait| (wait.id, wait.since));
+        let known: BTreeMap<u64, u64> = known.collect();
+        let counts = [snapshot.posted, snapshot.arrived, snapshot.ended];
+        let is_same = (&known, counts, snapshot.phase) == (&self.known, self.counts, self.phase);
+        snapshot.quiet_since = if is_same {
+            self.quiet_since
+        } else {
+            snapshot.taken
+        };
+        *self = Self {
+            known,
+            counts,
+            phase: snapshot.phase,
+            quiet_since: snapshot.quiet_since,
+        };
+    }
 }
 
 impl ViewPublisher {
@@ -73,7 +108,7 @@ impl ViewPublisher {
             is_current: false,
             phase: RankPhase::Starting,
             is_parked: false,
-            known: BTreeMap::new(),
+            last_shape: Box::default(),
         };
         view.write_snapshot(RankSnapshot::default());
         view.write_head();
@@ -144,14 +179,7 @@ impl ViewPublisher {
         self.number += 1;
         snapshot.number = self.number;
         snapshot.taken = machine_nanos();
-        for wait in &mut snapshot.waits {
-            wait.since = self.known.get(&wait.id).copied().unwrap_or(snapshot.taken);
-        }
-        self.known = snapshot
-            .waits
-            .iter()
-            .map(|wait| (wait.id, wait.since))
-            .collect();
+        self.last_shape.change(&mut snapshot);
         let slot = SLOTS_AT[usize::from(self.number.is_multiple_of(2))];
         self.put(&encode(&snapshot), slot);
         self.is_current = true;
@@ -177,6 +205,23 @@ impl ViewPublisher {
 #[cfg(test)]
 mod tests {
     use super::{super::layout::RankView, *};
+
+    #[test]
+    fn a_rank_that_only_looks_again_stays_quiet() {
+        let mut shape = LastShape::default();
+        let mut quiet_since = |taken, ended| {
+            let mut snapshot = RankSnapshot {
+                taken,
+                ended,
+                phase: RankPhase::Waiting,
+                ..RankSnapshot::default()
+            };
+            shape.change(&mut snapshot);
+            snapshot.quiet_since
+        };
+        assert_eq!((quiet_since(7, 1), quiet_since(8, 1)), (7, 7));
+        assert_eq!((quiet_since(9, 2), quiet_since(10, 2)), (9, 9));
+    }
 
     #[test]
     fn a_rank_that_has_left_stays_left_whatever_its_agent_writes() {

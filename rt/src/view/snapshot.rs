@@ -7,6 +7,8 @@ pub struct RankSnapshot {
     pub number: u64,
     /// Time of the machine's monotonic clock, in nanoseconds.
     pub taken: u64,
+    /// Time since which no operation has begun or ended, as far as snapshots show it.
+    pub quiet_since: u64,
     /// What the rank was doing.
     pub phase: RankPhase,
     /// True if nothing happens in this rank without another one: no time limit runs, and no bytes are in flight.
@@ -17,6 +19,12 @@ pub struct RankSnapshot {
     pub posted: u64,
     /// Messages that have arrived so far.
     pub arrived: u64,
+    /// Operations that have ended so far: messages that were sent or received, also as parts of collectives, and collectives.
+    pub ended: u64,
+    /// True if `peers` has all peers in contact.
+    pub has_all_peers: bool,
+    /// Peers in contact.
+    pub peers: Vec<PublishedPeer>,
     /// Operations in flight.
     pub waits: Vec<PublishedWait>,
     /// Communicators of the rank.
@@ -108,6 +116,17 @@ pub struct PublishedWait {
     pub name: String,
     /// Source line, as `file:line`. May be empty.
     pub at: String,
+}
+
+/// How many messages a rank has exchanged with a peer, also as parts of collectives, modulo 2³².
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PublishedPeer {
+    /// World rank of the peer.
+    pub rank: u32,
+    /// Messages that this rank has sent to the peer.
+    pub sent: u32,
+    /// Messages of the peer that have arrived here.
+    pub received: u32,
 }
 
 /// A communicator.

@@ -15,6 +15,7 @@ use crate::{
         wire::OpId,
     },
     reactor::{TimerId, Timers},
+    view::PublishedPeer,
 };
 
 /// Length of the longest header (an offer), in bytes.
@@ -160,6 +161,18 @@ impl EnginePeers {
     /// Returns the world ranks of the peers in contact.
     pub(crate) fn met(&self) -> impl Iterator<Item = WorldRank> {
         self.list.ranks()
+    }
+
+    /// Returns how many messages were exchanged with each peer in contact.
+    pub(in crate::engine) fn exchanged(&self) -> impl Iterator<Item = PublishedPeer> {
+        self.list.ranks().filter_map(|rank| {
+            let peer = self.list.get(rank)?;
+            Some(PublishedPeer {
+                rank: rank.0,
+                sent: peer.header_quota.used(),
+                received: peer.quota_granted.arrived(),
+            })
+        })
     }
 
     /// Returns how a peer went down, or `None` if it is not known to be down.

@@ -165,7 +165,7 @@ impl QuotaGrants {
     /// Handles the lower limit of a peer that gives back what it does not use. Returns false if the limit cannot be
     /// right.
     pub(crate) fn handle_limit(&mut self, peer: &mut PeerQuota, limit: u32) -> bool {
-        let used = peer.left.wrapping_add(peer.stored);
+        let used = peer.arrived();
         let honest =
             peer.recalled && ahead(peer.limit, limit).is_some() && ahead(limit, used).is_some();
         if honest {
@@ -178,7 +178,7 @@ impl QuotaGrants {
 
     /// Takes back everything from a peer that has failed, except for its messages in the store.
     pub(crate) fn forget(&mut self, rank: WorldRank, peer: &mut PeerQuota) {
-        peer.limit = peer.left.wrapping_add(peer.stored);
+        peer.limit = peer.arrived();
         self.settle(peer);
         self.waiting.retain(|&waiting| waiting != rank);
         peer.waits = false;
@@ -252,6 +252,11 @@ impl PeerQuota {
     /// Releases the store room of a message, which then [leaves](Self::leave) or comes back.
     pub(crate) fn unstore(&mut self) {
         self.stored -= 1;
+    }
+
+    /// Returns the number of messages of the peer that have arrived, modulo 2³².
+    pub(crate) fn arrived(&self) -> u32 {
+        self.left.wrapping_add(self.stored)
     }
 
     /// Returns true if the peer is blocked and there was no room for a higher limit.

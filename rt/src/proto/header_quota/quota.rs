@@ -31,6 +31,11 @@ impl HeaderQuota {
         self.used = self.used.wrapping_sub(1);
     }
 
+    /// Returns the number of messages that have left, modulo 2³².
+    pub(crate) fn used(&self) -> u32 {
+        self.used
+    }
+
     /// Returns true if no further message may leave.
     pub(crate) fn is_spent(&self) -> bool {
         self.used == self.limit

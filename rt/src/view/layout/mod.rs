@@ -11,14 +11,14 @@ use bytemuck::{Pod, Zeroable, bytes_of};
 use rustix::io::pread;
 
 use super::snapshot::{
-    PublishedComm, PublishedWait, RankPhase, RankSnapshot, StoredGroup, WaitKind,
+    PublishedComm, PublishedPeer, PublishedWait, RankPhase, RankSnapshot, StoredGroup, WaitKind,
 };
 
 /// Name of the memfd. Under `/proc/PID/fd` it is `/memfd:ripstop-view (deleted)`.
 pub const VIEW_NAME: &str = "ripstop-view";
 
 /// Version of the layout. A reader reads no other.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 const MAGIC: [u8; 8] = *b"ripstopV";
 
@@ -67,15 +67,19 @@ pub struct ViewPulse {
 struct SlotHead {
     number: u64,
     taken: u64,
+    quiet_since: u64,
     posted: u64,
     arrived: u64,
+    ended: u64,
     checksum: u64,
     phase: u32,
     flags: u32,
     waits: u32,
     comms: u32,
     stored: u32,
+    peers: u32,
     text: u32,
+    zero: u32,
 }
 
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -117,8 +121,17 @@ struct StoredRecord {
     name_len: u32,
 }
 
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct PeerRecord {
+    rank: u32,
+    sent: u32,
+    received: u32,
+}
+
 const PASSIVE: u32 = 1;
 const TRUNCATED: u32 = 2;
+const ALL_PEERS: u32 = 4;
 
 const HAS_PEER: u32 = 1;
 const HAS_TAG: u32 = 2;
@@ -223,8 +236,9 @@ impl RankView {
     }
 }
 
-/// Returns the bytes of a slot. What has no room is left out.
-pub(super) fn encode(snapshot: &RankSnapshot) -> Vec<u8> {
+/// Returns the bytes of a slot, which hold a snapshot with any number but 0. What has no room is left out.
+#[must_use]
+pub fn encode(snapshot: &RankSnapshot) -> Vec<u8> {
     let mut room = SLOT_LEN - size_of::<SlotHead>();
     let mut fits = |bytes: usize| {
         let left = room.checked_sub(bytes);
@@ -241,6 +255,8 @@ pub(super) fn encode(snapshot: &RankSnapshot) -> Vec<u8> {
     let stored = fitting(&snapshot.stored, |group| {
         fits(size_of::<StoredRecord>() + group.name.len())
     });
+    let peers = fitting(&snapshot.peers, |_| fits(size_of::<PeerRecord>()));
+    let has_all_peers = snapshot.has_all_peers && peers.len() == snapshot.peers.len();
     let all = [
         snapshot.comms.len() - comms.len(),
         snapshot.waits.len() - waits.len(),
@@ -262,20 +278,29 @@ pub(super) fn encode(snapshot: &RankSnapshot) -> Vec<u8> {
         body.extend_from_slice(bytes_of(&StoredRecord::of(group)));
         text.extend_from_slice(group.name.as_bytes());
     }
+    for peer in peers {
+        body.extend_from_slice(bytes_of(&PeerRecord::of(peer)));
+    }
     body.extend_from_slice(&text);
     let flag = |is_set, flag| if is_set { flag } else { 0 };
     let mut head = SlotHead {
         number: snapshot.number,
         taken: snapshot.taken,
+        quiet_since: snapshot.quiet_since,
         posted: snapshot.posted,
         arrived: snapshot.arrived,
+        ended: snapshot.ended,
         checksum: 0,
         phase: snapshot.phase as u32,
-        flags: flag(snapshot.is_passive, PASSIVE) | flag(is_truncated, TRUNCATED),
+        flags: flag(snapshot.is_passive, PASSIVE)
+            | flag(is_truncated, TRUNCATED)
+            | flag(has_all_peers, ALL_PEERS),
         waits: count(waits.len()),
         comms: count(comms.len()),
         stored: count(stored.len()),
+        peers: count(peers.len()),
         text: count(text.len()),
+        zero: 0,
     };
     head.checksum = checksum(&head, &body);
     let mut bytes = bytes_of(&head).to_vec();
@@ -284,7 +309,8 @@ pub(super) fn encode(snapshot: &RankSnapshot) -> Vec<u8> {
 }
 
 /// Returns the snapshot that these bytes of a slot hold; `None` if they hold none, or not a whole one.
-fn decode(bytes: &[u8]) -> Option<RankSnapshot> {
+#[must_use]
+pub fn decode(bytes: &[u8]) -> Option<RankSnapshot> {
     let mut input = bytes;
     let head: SlotHead = take_pod(&mut input)?;
     let len = body_len(&head)?;
@@ -307,14 +333,21 @@ fn decode(bytes: &[u8]) -> Option<RankSnapshot> {
     let stored = (0..head.stored)
         .map(|_| take_pod::<StoredRecord>(&mut records)?.group(&mut text))
         .collect::<Option<_>>()?;
+    let peers = (0..head.peers)
+        .map(|_| Some(take_pod::<PeerRecord>(&mut records)?.peer()))
+        .collect::<Option<_>>()?;
     Some(RankSnapshot {
         number: head.number,
         taken: head.taken,
+        quiet_since: head.quiet_since,
         phase: RankPhase::of_code(head.phase)?,
         is_passive: head.flags & PASSIVE != 0,
         is_truncated: head.flags & TRUNCATED != 0,
         posted: head.posted,
         arrived: head.arrived,
+        ended: head.ended,
+        has_all_peers: head.flags & ALL_PEERS != 0,
+        peers,
         waits,
         comms,
         stored,
@@ -336,6 +369,7 @@ fn body_len(head: &SlotHead) -> Option<usize> {
         (head.comms, size_of::<CommRecord>()),
         (head.waits, size_of::<WaitRecord>()),
         (head.stored, size_of::<StoredRecord>()),
+        (head.peers, size_of::<PeerRecord>()),
         (head.text, 1),
     ];
     let len = parts.iter().try_fold(0_usize, |len, &(count, each)| {
@@ -427,6 +461,34 @@ impl StoredRecord {
             bytes: self.bytes,
             name: take_text(text, self.name_len)?,
         })
+    }
+}
+
+impl PeerRecord {
+    const fn of(peer: &PublishedPeer) -> Self {
+        let &PublishedPeer {
+            rank,
+            sent,
+            received,
+        } = peer;
+        Self {
+            rank,
+            sent,
+            received,
+        }
+    }
+
+    const fn peer(self) -> PublishedPeer {
+        let Self {
+            rank,
+            sent,
+            received,
+        } = self;
+        PublishedPeer {
+            rank,
+            sent,
+            received,
+        }
     }
 }
 

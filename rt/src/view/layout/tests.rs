@@ -25,11 +25,19 @@ fn snapshot(number: u64, waits: usize) -> RankSnapshot {
     RankSnapshot {
         number,
         taken: 1234,
+        quiet_since: 1200,
         phase: RankPhase::Waiting,
         is_passive: true,
         is_truncated: false,
         posted: 3,
         arrived: 4,
+        ended: 6,
+        has_all_peers: true,
+        peers: vec![PublishedPeer {
+            rank: 7,
+            sent: 41,
+            received: 2,
+        }],
         waits: (0..waits).map(wait).collect(),
         comms: vec![PublishedComm {
             comm: 0,
@@ -86,6 +94,12 @@ fn what_has_no_room_is_left_out_and_that_is_said() {
     let read = RankView::read(&file).unwrap().snapshot;
     assert!(read.is_truncated && read.waits.len() > 500 && read.waits.len() < 5_000);
     assert_eq!(read.waits[..], snapshot(1, 5_000).waits[..read.waits.len()]);
+    let many = RankSnapshot {
+        peers: vec![PublishedPeer::default(); 20_000],
+        ..snapshot(1, 1)
+    };
+    let read = RankView::read(view(&[many], 1)).unwrap().snapshot;
+    assert!(!read.has_all_peers && read.peers.len() > 1_000 && !read.is_truncated);
 }
 
 #[test]
@@ -93,7 +107,7 @@ fn a_view_of_another_version_is_named_and_one_of_nothing_refused() {
     let file = view(&[snapshot(1, 1)], 1);
     pwrite(&file, &9_u32.to_ne_bytes(), 8).unwrap();
     let why = RankView::read(&file).unwrap_err().to_string();
-    assert!(why.contains("layout 9, this command 1"), "{why}");
+    assert!(why.contains("layout 9, this command 2"), "{why}");
     let empty = memfd_create(VIEW_NAME, MemfdFlags::CLOEXEC).unwrap();
     assert!(
         RankView::read(&empty)

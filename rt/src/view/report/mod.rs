@@ -10,7 +10,7 @@ pub(super) mod words;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use self::{
     verdict::verdict,
@@ -30,8 +30,40 @@ pub struct ObservedJob {
     pub now: u64,
     /// Time between the two looks, in nanoseconds; 0 if there was one look.
     pub between: u64,
+    /// True if a rank that was not found has no view on any node.
+    pub knows_all: bool,
     /// The ranks that were found, in any order.
     pub ranks: Vec<ObservedRank>,
+}
+
+impl ObservedJob {
+    /// Adds the ranks that were found on another node, whose clock differs. Its later look counts as made at the time of this one.
+    pub fn add_node(&mut self, node: &str, other: Self) {
+        let (now, then) = (self.now, other.now);
+        let moved = |time: u64| now.saturating_sub(then.saturating_sub(time)).max(1);
+        let move_view = |view: &mut RankView| {
+            let snapshot = &mut view.snapshot;
+            snapshot.taken = moved(snapshot.taken);
+            snapshot.quiet_since = moved(snapshot.quiet_since);
+            for wait in &mut snapshot.waits {
+                wait.since = moved(wait.since);
+            }
+        };
+        self.between = self.between.min(other.between);
+        for mut rank in other.ranks {
+            rank.view.iter_mut().for_each(move_view);
+            rank.before.iter_mut().for_each(move_view);
+            node.clone_into(&mut rank.node);
+            self.ranks.push(rank);
+        }
+    }
+
+    /// Returns the number of nodes with ranks; 0 if the nodes have no names.
+    fn nodes(&self) -> usize {
+        let names = self.ranks.iter().map(|rank| &*rank.node);
+        let names: BTreeSet<&str> = names.filter(|name| !name.is_empty()).collect();
+        names.len()
+    }
 }
 
 /// A rank, as two looks show it.
@@ -39,6 +71,8 @@ pub struct ObservedJob {
 pub struct ObservedRank {
     /// World rank.
     pub rank: u32,
+    /// Name of its node; empty for the one on which the report is made.
+    pub node: String,
     /// Process id.
     pub pid: u32,
     /// State of its process.
@@ -171,8 +205,12 @@ fn head(job: &ObservedJob, silent: u64, standing: JobStanding) -> String {
     } else {
         String::new()
     };
+    let nodes = match job.nodes() {
+        0 | 1 => String::new(),
+        several => format!(" on {several} nodes"),
+    };
     format!(
-        "ripstop stuck: {}, {} {ranks}{found}: {what}",
+        "ripstop stuck: {}, {} {ranks}{nodes}{found}: {what}",
         job.name, job.size
     )
 }

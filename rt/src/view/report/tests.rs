@@ -1,6 +1,7 @@
 use super::{
     super::{
-        PublishedComm, PublishedWait, RankPhase, RankSnapshot, StoredGroup, WaitKind,
+        PublishedComm, PublishedPeer, PublishedWait, RankPhase, RankSnapshot, StoredGroup,
+        WaitKind,
         layout::{RankView, ViewHead},
     },
     JobStanding, ObservedJob, ObservedRank, ProcessState, StuckReport,
@@ -16,6 +17,7 @@ fn rank(rank: u32, size: u32, waits: Vec<PublishedWait>) -> ObservedRank {
         snapshot: RankSnapshot {
             number: 1,
             taken: 10 * SECOND,
+            quiet_since: 10 * SECOND,
             phase: RankPhase::Waiting,
             is_passive: true,
             waits,
@@ -31,6 +33,7 @@ fn rank(rank: u32, size: u32, waits: Vec<PublishedWait>) -> ObservedRank {
     };
     ObservedRank {
         rank,
+        node: String::new(),
         pid: 100 + rank,
         process: ProcessState::Alive {
             percent: 0,
@@ -63,6 +66,7 @@ fn report(ranks: Vec<ObservedRank>) -> StuckReport {
         size: u32::try_from(ranks.len()).unwrap(),
         now: 52 * SECOND,
         between: SECOND,
+        knows_all: false,
         ranks,
     };
     StuckReport::of(&job, false)
@@ -150,16 +154,73 @@ fn a_job_that_moves_between_two_looks_is_not_stuck() {
         rank(1, 2, Vec::new()),
     ];
     if let Ok(view) = &mut ranks[1].view {
-        view.snapshot.arrived += 1_204;
+        view.snapshot.ended += 1_204;
     }
     let report = report(ranks);
     assert_eq!(report.standing, JobStanding::Moving);
     assert!(
         report
             .verdict
-            .starts_with("not stuck: 1204 messages arrived in the last 1.0 s; oldest: rank 0"),
+            .starts_with("not stuck: 1 204 operations ended in the last 1.0 s; oldest: rank 0"),
         "{}",
         report.verdict
+    );
+}
+
+#[test]
+fn a_receive_without_a_message_says_how_many_the_sender_has_sent() {
+    let told = |sent: Option<u32>, received: u32, stored: u64| {
+        let mut ranks = vec![
+            rank(0, 2, vec![wait(WaitKind::Recv, Some(1), "", 88)]),
+            rank(1, 2, Vec::new()),
+        ];
+        let [at_receiver, at_sender] = &mut ranks[..] else {
+            unreachable!()
+        };
+        let peer = |rank, sent, received| PublishedPeer {
+            rank,
+            sent,
+            received,
+        };
+        if let (Ok(receiver), Ok(sender)) = (&mut at_receiver.view, &mut at_sender.view) {
+            receiver.snapshot.peers = vec![peer(1, 5, received)];
+            let sent = sent.into_iter().map(|sent| peer(0, sent, 5));
+            sender.snapshot.peers = sent.collect();
+            let group = StoredGroup {
+                source: 1,
+                comm: 2,
+                tag: 8,
+                sig: 5,
+                count: stored,
+                bytes: 16,
+                name: String::new(),
+            };
+            receiver
+                .snapshot
+                .stored
+                .extend((stored > 0).then_some(group));
+        }
+        let verdict = report(ranks).verdict;
+        let (_, told) = verdict.split_once("; rank 1 has sent ").unwrap();
+        told.split_once(", and ").unwrap().0.to_owned()
+    };
+    assert_eq!(told(Some(41), 41, 0), "it 41, all received");
+    assert_eq!(told(Some(41), 41, 3), "it 41, 3 of which no receive takes");
+    assert_eq!(told(Some(41), 39, 0), "it 41, 2 of which have not arrived");
+    assert_eq!(
+        told(Some(39), 41, 0),
+        "it 41, all received",
+        "an older view"
+    );
+    assert_eq!(told(Some(0), 0, 0), "it none");
+    assert_eq!(
+        told(Some(1), u32::MAX, 0),
+        "it 1, 2 of which have not arrived"
+    );
+    assert_eq!(
+        told(None, 41, 0),
+        "none that fits",
+        "there may be more peers"
     );
 }
 
@@ -196,6 +257,7 @@ fn pair(kind: WaitKind, between: u64, change: impl FnOnce(&mut ObservedRank)) ->
         size: 2,
         now: 52 * SECOND,
         between,
+        knows_all: false,
         ranks,
     };
     StuckReport::of(&job, false)
@@ -251,6 +313,7 @@ fn a_rank_of_another_node_is_said_to_be_unseen() {
         size: 3,
         now: 52 * SECOND,
         between: SECOND,
+        knows_all: false,
         ranks,
     };
     for kind in [WaitKind::Recv, WaitKind::SendOffered, WaitKind::WindowPost] {

@@ -6,7 +6,9 @@ use super::{
     super::{PublishedWait, WaitKind},
     JobStanding, ObservedJob, ProcessState,
     wait_graph::{RankStanding, WaitGraph},
-    words::{bytes, clause, collective, describe, rank_set, seconds, waiters, whole_seconds},
+    words::{
+        bytes, clause, collective, describe, grouped, rank_set, seconds, waiters, whole_seconds,
+    },
 };
 
 /// Ranks of a deadlock that are all named.
@@ -74,7 +76,7 @@ fn culprit(
 fn dead(graph: &WaitGraph<'_>, rank: u32, how: &str, ago: Option<u64>) -> String {
     let pid = match graph.pid(rank) {
         0 => String::new(), // a simulated rank
-        pid => format!(" (pid {pid})"),
+        pid => format!(" (pid {pid}{})", on(graph.node(rank))),
     };
     let ago = ago.map_or_else(String::new, |ago| format!(" {} ago", seconds(ago)));
     let last = graph
@@ -100,23 +102,46 @@ fn absent(job: &ObservedJob, graph: &WaitGraph<'_>) -> Option<String> {
         .collect();
     let why = match missing.len() {
         0 => return None,
+        count if job.knows_all => {
+            let have = if count == 1 { "has" } else { "have" };
+            return Some(format!(
+                "verdict: {} {have} not started the runtime; {} to join the job",
+                rank_set(&missing),
+                joining_ranks(joining)
+            ));
+        }
         1 => "it has not started the runtime, or runs on another node",
         _ => "they have not started the runtime, or run on other nodes",
     };
-    let joining = match joining {
-        1 => "1 rank waits".to_owned(),
-        _ => format!("{joining} ranks wait"),
-    };
     Some(format!(
-        "verdict: no process of {} was found on this machine: {why}; {joining} to join the job",
-        rank_set(&missing)
+        "verdict: no process of {} was found on this machine: {why}; {} to join the job",
+        rank_set(&missing),
+        joining_ranks(joining)
     ))
+}
+
+fn joining_ranks(count: usize) -> String {
+    match count {
+        1 => "1 rank waits".to_owned(),
+        _ => format!("{count} ranks wait"),
+    }
+}
+
+/// Returns the clause ` on n1`, or nothing for this node.
+fn on(node: &str) -> String {
+    if node.is_empty() {
+        String::new()
+    } else {
+        format!(" on {node}")
+    }
 }
 
 fn stopped(graph: &WaitGraph<'_>, rank: u32) -> String {
     let waiting = waiters(graph.waiters_of(rank).len());
-    let pid = graph.pid(rank);
-    format!("verdict: rank {rank} is stopped (SIGSTOP or a debugger): kill -CONT {pid}{waiting}")
+    let (pid, on) = (graph.pid(rank), on(graph.node(rank)));
+    format!(
+        "verdict: rank {rank} is stopped (SIGSTOP or a debugger): kill -CONT {pid}{on}{waiting}"
+    )
 }
 
 fn in_kernel(job: &ObservedJob, graph: &WaitGraph<'_>, rank: u32, function: &str) -> String {
@@ -156,7 +181,7 @@ fn age_of(job: &ObservedJob, graph: &WaitGraph<'_>, rank: u32) -> String {
 }
 
 fn moving_line(job: &ObservedJob, graph: &WaitGraph<'_>) -> String {
-    let arrived = job.ranks.iter().map(arrivals).fold(0, u64::saturating_add);
+    let ended = job.ranks.iter().map(ended).fold(0, u64::saturating_add);
     let oldest = graph
         .ranks()
         .filter_map(|(rank, _)| {
@@ -174,18 +199,17 @@ fn moving_line(job: &ObservedJob, graph: &WaitGraph<'_>) -> String {
         format!("; oldest: rank {rank}, {}, for {age}", describe(wait, None))
     });
     format!(
-        "not stuck: {arrived} messages arrived in the last {}{oldest}",
+        "not stuck: {} operations ended in the last {}{oldest}",
+        grouped(ended),
         seconds(job.between)
     )
 }
 
-fn arrivals(rank: &super::ObservedRank) -> u64 {
+fn ended(rank: &super::ObservedRank) -> u64 {
     let (Ok(view), Some(before)) = (&rank.view, &rank.before) else {
         return 0;
     };
-    view.snapshot
-        .arrived
-        .saturating_sub(before.snapshot.arrived)
+    view.snapshot.ended.saturating_sub(before.snapshot.ended)
 }
 
 /// Names a ring of ranks that each send to, or receive from, the next one, and that nothing else can end.
@@ -368,7 +392,7 @@ fn unmet(job: &ObservedJob, graph: &WaitGraph<'_>) -> Option<String> {
             let peer = seen.unwrap_or(first);
             let line = match seen {
                 Some(peer) => unmet_line(graph, rank, wait, peer),
-                None => Some(unseen_line(graph, rank, wait, peer)),
+                None => Some(unseen_line(job, graph, rank, wait, peer)),
             };
             if let Some(line) = line {
                 found.push((weight, usize::MAX - graph.waiters_of(peer).len(), line));
@@ -416,7 +440,8 @@ fn unmet_line(graph: &WaitGraph<'_>, rank: u32, wait: &PublishedWait, peer: u32)
             bytes(wait.bytes)
         )),
         WaitKind::Recv | WaitKind::Probe => Some(format!(
-            "rank {rank} waits for a message of rank {peer}, {tag} ({at}); rank {peer} has sent none that fits, and {does}"
+            "rank {rank} waits for a message of rank {peer}, {tag} ({at}); rank {peer} has sent {}, and {does}",
+            sent(graph, peer, rank)
         )),
         WaitKind::Collective => Some(format!(
             "rank {peer} has not called {} #{number} of communicator {}; it {does}",
@@ -435,12 +460,48 @@ fn unmet_line(graph: &WaitGraph<'_>, rank: u32, wait: &PublishedWait, peer: u32)
     }
 }
 
+/// Returns how many messages `from` has sent to `to`, and what has become of them.
+fn sent(graph: &WaitGraph<'_>, from: u32, to: u32) -> String {
+    let of_sender = graph.exchanged(from, to).map(|peer| peer.sent);
+    let of_receiver = graph.exchanged(to, from).map(|peer| peer.received);
+    let (Some(sent), Some(received)) = (of_sender, of_receiver) else {
+        return "none that fits".to_owned();
+    };
+    // The view of a rank that computes may be older.
+    let on_way = sent.wrapping_sub(received).cast_signed().max(0);
+    let sent = received.wrapping_add(on_way.cast_unsigned());
+    let stored = graph
+        .snapshot(to)
+        .map_or(&[][..], |snapshot| &snapshot.stored);
+    let of_sender = stored.iter().filter(|group| group.source == from);
+    let stored = of_sender
+        .map(|group| group.count)
+        .fold(0, u64::saturating_add);
+    match (sent, on_way, stored) {
+        (0, ..) => "it none".to_owned(),
+        (_, 0, 0) => format!("it {sent}, all received"),
+        (_, 0, _) => format!("it {sent}, {stored} of which no receive takes"),
+        _ => format!("it {sent}, {on_way} of which have not arrived"),
+    }
+}
+
 /// Returns a sentence about an operation of which nothing is known but that it waits for `peer`.
-fn unseen_line(graph: &WaitGraph<'_>, rank: u32, wait: &PublishedWait, peer: u32) -> String {
+fn unseen_line(
+    job: &ObservedJob,
+    graph: &WaitGraph<'_>,
+    rank: u32,
+    wait: &PublishedWait,
+    peer: u32,
+) -> String {
     let what = describe(wait, None);
     if graph.standing(peer).is_some() {
         return format!(
             "rank {rank} waits for rank {peer} in {what}; the view of rank {peer} cannot be read"
+        );
+    }
+    if job.knows_all {
+        return format!(
+            "rank {rank} waits for rank {peer} in {what}; rank {peer} has not started the runtime"
         );
     }
     format!(

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     super::{
-        PublishedComm, PublishedWait, RankPhase, RankSnapshot, StoredGroup, WaitKind,
-        layout::RankView,
+        PublishedComm, PublishedPeer, PublishedWait, RankPhase, RankSnapshot, StoredGroup,
+        WaitKind, layout::RankView,
     },
     ObservedJob, ObservedRank, ProcessState,
 };
@@ -87,6 +87,13 @@ impl<'a> WaitGraph<'a> {
             .map_or(0, |(observed, _)| observed.pid)
     }
 
+    /// Returns the name of a rank's node; empty for this one.
+    pub(super) fn node(&self, rank: u32) -> &str {
+        self.ranks
+            .get(&rank)
+            .map_or("", |(observed, _)| &observed.node)
+    }
+
     pub(super) fn snapshot(&self, rank: u32) -> Option<&RankSnapshot> {
         snapshot(self.ranks.get(&rank)?.0)
     }
@@ -112,7 +119,7 @@ impl<'a> WaitGraph<'a> {
     pub(super) fn waits_since(&self, rank: u32) -> Option<u64> {
         let snapshot = self.snapshot(rank)?;
         let awaited = self.holding(rank).iter().map(|wait| wait.since).max();
-        Some(awaited.unwrap_or(snapshot.taken)).filter(|since| *since > 0)
+        Some(awaited.unwrap_or(snapshot.quiet_since)).filter(|since| *since > 0)
     }
 
     /// Returns the nanoseconds for which nothing has begun or ended.
@@ -184,6 +191,14 @@ impl<'a> WaitGraph<'a> {
             .comms
             .iter()
             .find(|known| known.comm == comm)
+    }
+
+    /// Returns how many messages `rank` has exchanged with `peer`; `None` if that is not known.
+    pub(super) fn exchanged(&self, rank: u32, peer: u32) -> Option<PublishedPeer> {
+        let snapshot = self.snapshot(rank)?;
+        let known = snapshot.peers.iter().find(|known| known.rank == peer);
+        let is_none = || snapshot.has_all_peers.then(PublishedPeer::default);
+        known.copied().or_else(is_none)
     }
 
     /// Returns the members of a communicator: all ranks if it is as large as the job, otherwise those whose views name it.
@@ -437,6 +452,7 @@ fn has_moved(before: &RankView, after: &RankView) -> bool {
         let next: Vec<u32> = snapshot.comms.iter().map(|comm| comm.next).collect();
         (
             snapshot.posted,
+            snapshot.ended,
             snapshot.arrived,
             snapshot.phase,
             waits,

@@ -149,6 +149,14 @@ pub(super) fn rank_set(ranks: &[u32]) -> String {
     format!("{noun} {}", words.join(","))
 }
 
+/// Formats a number with a space before each three digits: `1 204`.
+pub(super) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let groups = digits.as_bytes().rchunks(3).rev();
+    let groups: Vec<_> = groups.map(String::from_utf8_lossy).collect();
+    groups.join(" ")
+}
+
 /// Formats the time since `since`.
 pub(super) fn age(now: u64, since: u64) -> String {
     seconds(now.saturating_sub(since))

@@ -52,6 +52,13 @@ fn rank_value(rank: &ObservedRank, now: u64) -> Value {
                 "age_ns": now.saturating_sub(snapshot.taken),
                 "receives_posted": snapshot.posted,
                 "messages_arrived": snapshot.arrived,
+                "operations_ended": snapshot.ended,
+                "peers": snapshot.peers.iter().map(|peer| json!({
+                    "rank": peer.rank,
+                    "sent": peer.sent,
+                    "received": peer.received,
+                })).collect::<Vec<_>>(),
+                "all_peers": snapshot.has_all_peers,
                 "operations": snapshot.waits.iter().map(|wait| wait_value(wait, now)).collect::<Vec<_>>(),
                 "communicators": snapshot.comms.iter().map(|comm| json!({
                     "number": comm.comm,
@@ -70,7 +77,7 @@ fn rank_value(rank: &ObservedRank, now: u64) -> Value {
             })
         }
     };
-    json!({ "rank": rank.rank, "pid": rank.pid, "process": process, "view": view })
+    json!({ "rank": rank.rank, "node": rank.node, "pid": rank.pid, "process": process, "view": view })
 }
 
 fn wait_value(wait: &PublishedWait, now: u64) -> Value {
