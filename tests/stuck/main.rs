@@ -12,6 +12,7 @@
 mod role;
 
 mod faults;
+mod hosts;
 mod hung_tests;
 mod launcher;
 mod roles;

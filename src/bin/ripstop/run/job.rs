@@ -329,8 +329,11 @@ impl LaunchedJob {
     fn handle_time(&mut self) {
         let now = now();
         self.watch_for_silence(now);
-        if let Some((_, limit)) = self.limit.take_if(|(end, _)| *end <= now) {
-            self.report_at_limit();
+        let is_over = self.limit.is_some_and(|(end, _)| end <= now);
+        if is_over
+            && self.report_at_limit(now)
+            && let Some((_, limit)) = self.limit.take()
+        {
             self.fail(FirstFailure::TimedOut {
                 limit,
                 running: self.running().collect(),
@@ -376,6 +379,7 @@ impl LaunchedJob {
 
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         let limit = self.limit.map(|(end, _)| end);
+        let limit = limit.filter(|_| !self.awaits_last_report());
         let patience = self.ending.as_ref().and_then(|ending| ending.patience);
         let desertion = self
             .deserted_since

@@ -131,11 +131,6 @@ impl LaunchedRank {
         })
     }
 
-    /// Returns true if the rank is a process of this machine.
-    pub(super) fn is_here(&self) -> bool {
-        self.process.is_some()
-    }
-
     /// Returns the rank's input, if it is relayed.
     pub(super) fn take_input(&mut self) -> Option<ChildStdin> {
         self.process.as_mut()?.stdin.take()

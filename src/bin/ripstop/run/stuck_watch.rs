@@ -1,8 +1,8 @@
 //! Reports about ranks that wait in vain: when the user asks by SIGQUIT, after a long silence, and before the time limit ends the
 //! job.
 //!
-//! The launcher opens the view of each rank some time after its start, and keeps it. So a report also says what a rank waited for
-//! that was killed since.
+//! The launcher, or the helper on the rank's host, opens the view of each rank some time after its start, and keeps it. So a report
+//! also says what a rank waited for that was killed since.
 
 use std::collections::{BTreeMap, btree_map::Entry};
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use ripstop_rt::Settings;
 use ripstop_rt::internal::view::look::{JobLook, SeenRank};
 use ripstop_rt::internal::view::machine_nanos;
-use ripstop_rt::internal::view::report::{JobStanding, StuckReport};
+use ripstop_rt::internal::view::report::{JobStanding, ObservedJob, StuckReport};
 
 use super::job::{LaunchedJob, now};
 use super::rank::{LaunchedRank, StdStream};
@@ -31,6 +31,10 @@ pub(super) struct StuckWatch {
     asked: Option<Instant>,
     /// True if the next look ends in a report.
     is_due: bool,
+    /// Time of the last look.
+    last: Option<Instant>,
+    /// True once the look at the time limit has begun.
+    is_at_limit: bool,
 }
 
 /// The look with which the next one is compared, and a younger one that takes its place once it is old enough.
@@ -50,12 +54,6 @@ impl<T> Default for LookPair<T> {
 }
 
 impl<T> LookPair<T> {
-    /// Returns the time of the younger look.
-    fn last(&self) -> Option<Instant> {
-        let last = self.newer.as_ref().or(self.older.as_ref());
-        last.map(|(at, _)| *at)
-    }
-
     /// Adds a look. Returns an earlier one to compare it with, which is at least [`BETWEEN`] old if there is such a look.
     fn add(&mut self, now: Instant, look: T) -> Option<&T> {
         let is_old = |(at, _): &mut (Instant, T)| *at + BETWEEN <= now;
@@ -94,6 +92,8 @@ impl StuckWatch {
             is_told: false,
             asked: None,
             is_due: false,
+            last: None,
+            is_at_limit: false,
         }
     }
 
@@ -117,10 +117,15 @@ impl StuckWatch {
         }
     }
 
-    /// Looks at the views of the ranks, and opens those that are not open yet.
-    fn look(&mut self, name: String, ranks: &[LaunchedRank]) -> JobLook {
-        let size = u32::try_from(ranks.len()).unwrap_or(u32::MAX);
-        for (rank, number) in ranks.iter().zip(0..) {
+    /// Looks at the views of these ranks, and opens those that are not open yet. Returns what this look and an earlier one show.
+    pub(super) fn observe<'a>(
+        &mut self,
+        name: String,
+        size: u32,
+        ranks: impl Iterator<Item = (u32, &'a LaunchedRank)>,
+        now: Instant,
+    ) -> ObservedJob {
+        for (number, rank) in ranks {
             self.open_view(number, size, rank);
             let Some(seen) = self.ranks.get_mut(&number) else {
                 continue;
@@ -131,16 +136,22 @@ impl StuckWatch {
             }
         }
         let seen: Vec<SeenRank> = self.ranks.values().cloned().collect();
-        JobLook::at(name, size, &seen)
+        let look = JobLook::at(name, size, &seen);
+        let before = self.looks.add(now, look.clone());
+        let before = before.cloned().unwrap_or_else(|| look.clone());
+        look.observed_after(&before)
     }
 }
 
 impl LaunchedJob {
-    /// Returns the time of the next look.
+    /// Returns the time of the next look, or of the end of one that goes on.
     pub(super) fn next_look(&self) -> Option<Instant> {
-        let is_over = self.ending.is_some() || !self.is_all_here();
+        let is_over = self.ending.is_some() || !self.is_all_started();
+        if let Some(look) = &self.hosts.look {
+            return Some(look.until).filter(|_| !is_over);
+        }
         let limit = self.limit.and_then(|(end, _)| end.checked_sub(BETWEEN));
-        let last = self.stuck.looks.last();
+        let last = self.stuck.last;
         let before_limit = limit.filter(|limit| last.is_none_or(|last| last + BETWEEN <= *limit));
         [Some(self.stuck.next), before_limit]
             .into_iter()
@@ -151,20 +162,43 @@ impl LaunchedJob {
 
     /// Looks at the ranks if it is time to.
     pub(super) fn watch_for_silence(&mut self, now: Instant) {
-        if self.next_look().is_none_or(|next| next > now) {
+        let is_time = self.next_look().is_some_and(|next| next <= now);
+        if is_time && self.hosts.look.is_none() {
+            let is_due = std::mem::take(&mut self.stuck.is_due);
+            self.look(now, is_due);
+        }
+        if let Some((job, is_due)) = self.take_host_look(now) {
+            self.judge_silence(&job, is_due);
+        }
+    }
+
+    /// Looks at the ranks, and prints a report if one is due, or if the ranks have been silent for too long. Hosts answer later.
+    fn look(&mut self, now: Instant, is_due: bool) {
+        self.stuck.next = now + self.stuck.period();
+        self.stuck.last = Some(now);
+        if self.hosts.is_empty() {
+            let job = self.observe(now);
+            self.judge_silence(&job, is_due);
+        } else {
+            self.ask_hosts(now, is_due);
+        }
+    }
+
+    fn judge_silence(&mut self, job: &ObservedJob, is_due: bool) {
+        // Of a program without a runtime, there is nothing to report, and one look alone shows no movement.
+        if job.ranks.is_empty() || job.between == 0 {
             return;
         }
-        let asked = std::mem::take(&mut self.stuck.is_due);
-        let Some(report) = self.look(now) else { return };
-        match report.standing {
-            JobStanding::Moving => self.stuck.is_told = false,
-            _ if self.is_silent(&report) && !self.stuck.is_told => {
-                self.stuck.is_told = true;
-                return self.print_report(&report);
+        let report = StuckReport::of(job, false);
+        let is_news = match report.standing {
+            JobStanding::Moving => {
+                self.stuck.is_told = false;
+                false
             }
-            _ => {}
-        }
-        if asked {
+            _ => self.is_silent(&report) && !self.stuck.is_told,
+        };
+        self.stuck.is_told |= is_news;
+        if is_news || is_due {
             self.print_report(&report);
         }
     }
@@ -180,42 +214,46 @@ impl LaunchedJob {
         let now = now();
         let is_again = self.stuck.asked.is_some_and(|asked| now < asked + AGAIN);
         self.stuck.asked = Some(now);
-        if is_again || self.ending.is_some() || !self.is_all_here() {
+        if is_again || self.ending.is_some() || !self.is_all_started() {
             return false;
         }
-        let _ = self.look(now);
-        if self.stuck.ranks.is_empty() {
-            return false; // There is nothing to report of a program without a runtime.
+        let has_runtime = if self.hosts.is_empty() {
+            !self.observe(now).ranks.is_empty()
+        } else {
+            self.prepare_hosts();
+            self.server.joined()
+        };
+        if has_runtime {
+            self.stuck.is_due = true;
+            self.stuck.next = now + BETWEEN;
         }
-        self.stuck.is_due = true;
-        self.stuck.next = now + BETWEEN;
-        true
+        has_runtime // There is nothing to report of a program without a runtime.
     }
 
-    /// Prints what the ranks waited for, before the time limit ends them.
-    pub(super) fn report_at_limit(&mut self) {
-        if self.ending.is_none() && self.is_all_here() {
-            let report = self.look(now());
-            let report = report.filter(|_| !self.stuck.ranks.is_empty());
-            report
-                .into_iter()
-                .for_each(|report| self.print_report(&report));
+    /// Prints what the ranks waited for, before the time limit ends them. Returns false while hosts are still to answer.
+    pub(super) fn report_at_limit(&mut self, now: Instant) -> bool {
+        if self.ending.is_none() && self.is_all_started() && !self.stuck.is_at_limit {
+            self.stuck.is_at_limit = true;
+            self.look(now, true);
         }
+        !self.awaits_last_report()
     }
 
-    /// Looks at the ranks. Returns the report, unless this is the first look.
-    fn look(&mut self, now: Instant) -> Option<StuckReport> {
+    /// Returns true if the time limit has passed, and a report about it is not printed yet.
+    pub(super) fn awaits_last_report(&self) -> bool {
+        self.stuck.is_at_limit && self.ending.is_none() && self.hosts.look.is_some()
+    }
+
+    fn observe(&mut self, now: Instant) -> ObservedJob {
         let name = format!("job of process {}", std::process::id());
-        let look = self.stuck.look(name, &self.ranks);
-        self.stuck.next = now + self.stuck.period();
-        let before = self.stuck.looks.add(now, look.clone())?;
-        let observed = look.observed_after(before);
-        Some(StuckReport::of(&observed, false))
+        let ranks = (0..).zip(&self.ranks);
+        let mut job = self.stuck.observe(name, self.size, ranks, now);
+        job.knows_all = true;
+        job
     }
 
-    /// Returns true if all ranks were started, and on this machine.
-    fn is_all_here(&self) -> bool {
-        self.ranks.len() == self.size as usize && self.ranks.iter().all(LaunchedRank::is_here)
+    fn is_all_started(&self) -> bool {
+        self.ranks.len() == self.size as usize
     }
 
     fn print_report(&mut self, report: &StuckReport) {

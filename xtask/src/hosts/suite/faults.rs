@@ -1,6 +1,9 @@
 //! Ranks, hosts, links and launchers that fail: the job ends, names the cause, and leaves nothing on any host.
 
-use std::process::Child;
+use std::{
+    io::{BufRead, BufReader},
+    process::Child,
+};
 
 use super::{
     HostsCase,
@@ -11,6 +14,10 @@ pub(super) const CASES: &[HostsCase] = &[
     HostsCase {
         name: "a rank that is killed on another host is named with its host",
         run: killed_rank,
+    },
+    HostsCase {
+        name: "a rank that is stopped on another host is named in the report of SIGQUIT",
+        run: stopped_rank,
     },
     HostsCase {
         name: "a launcher that is killed leaves nothing on any host",
@@ -36,6 +43,32 @@ fn killed_rank(world: &HostsView) -> Result<(), String> {
     kill(world, "h2")?;
     let expected = [" on h2) was killed by signal 9 (SIGKILL)"];
     ends(job, 137, &expected).map(drop)
+}
+
+fn stopped_rank(world: &HostsView) -> Result<(), String> {
+    let mut job = endless(world, "h1:2,h2:2")?;
+    world.in_mid_job(&["h1", "h2"])?;
+    let ranks = world.ranks("h2")?;
+    let rank = ranks.first().ok_or("h2 has no rank")?;
+    world.tool(&format!("kill -STOP {}", rank.pid))?;
+    world.tool(&format!("kill -QUIT {}", job.id()))?;
+    let errors = job.stderr.take().ok_or("the job has no standard error")?;
+    let mut lines = BufReader::new(errors)
+        .lines()
+        .map_while(std::result::Result::ok);
+    let verdict = lines.find(|line| line.starts_with("verdict: "));
+    world.tool(&format!("kill -9 {}", rank.pid))?;
+    let is_gone = lines.any(|line| line.contains(" on h2) was killed by signal 9 (SIGKILL)"));
+    job.wait().map_err(|why| format!("the launcher: {why}"))?;
+    let verdict = verdict.ok_or("no report at SIGQUIT")?;
+    let parts = [
+        " is stopped (SIGSTOP or a debugger): kill -CONT ",
+        " on h2; ",
+    ];
+    if !is_gone || parts.iter().any(|part| !verdict.contains(part)) {
+        return Err(format!("{verdict:?}, and the rank is gone: {is_gone}"));
+    }
+    Ok(())
 }
 
 fn killed_launcher(world: &HostsView) -> Result<(), String> {

@@ -31,6 +31,8 @@
 //! | `start` | the start of a job: all helpers first, then the ranks |
 //! | `serve` | a job that runs: frames of helpers, lost hosts, and the end |
 //! | `relay` | input of rank 0 |
+//! | `observed` | pure: what the ranks of a host wait for, as bytes |
+//! | `reports` | reports about ranks that wait in vain |
 //!
 //! The helper's own code is in [`node`](super::node).
 
@@ -42,10 +44,12 @@ mod link;
 mod list;
 #[cfg(test)]
 mod model;
+pub(super) mod observed;
 mod placement;
 mod ranges;
 mod rankfile;
 mod relay;
+mod reports;
 mod serve;
 mod set;
 pub(super) mod setup;

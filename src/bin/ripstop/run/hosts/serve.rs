@@ -82,6 +82,11 @@ impl LaunchedJob {
             HelperFrame::InputCredit(bytes) => self.credit_input(bytes),
             HelperFrame::InputShut => self.stop_input(),
             HelperFrame::Bye => return self.part(host),
+            HelperFrame::Observed {
+                number,
+                is_last,
+                bytes,
+            } => return self.take_answer(host, number, is_last, &bytes),
         }
         Ok(())
     }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::frame::{LauncherFrame, PmiPairs};
 use super::link::{HostLink, LinkState};
 use super::relay::InputRelay;
+use super::reports::HostLook;
 use super::setup::NodeSetup;
 use crate::run::job::now;
 use crate::run::label::LabeledLines;
@@ -33,6 +34,10 @@ pub(in crate::run) struct HostSet {
     pub(super) pair_bytes: usize,
     /// True once all helpers were asked to leave.
     pub(super) finishing: bool,
+    /// Number of the last question about what ranks wait for.
+    pub(super) looks: u32,
+    /// That question, until it is answered.
+    pub(in crate::run) look: Option<HostLook>,
 }
 
 impl HostSet {

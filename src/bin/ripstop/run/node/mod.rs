@@ -27,6 +27,7 @@ use super::poller::{JobPoller, PollToken};
 use super::rank::{LaunchedRank, StdStream};
 use super::server::PmiServer;
 use super::signals::LauncherSignals;
+use super::stuck_watch::StuckWatch;
 use super::{hosts, program::LaunchProgram, rank_input::RankInput};
 use channel::NodeChannel;
 use guard::NodeGuard;
@@ -106,6 +107,8 @@ struct NodeHelper {
     lines_left: Vec<[u32; 2]>,
     /// True while the launcher is stopped, and so sends no beats.
     stopped: bool,
+    /// The views of the ranks.
+    stuck: StuckWatch,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,6 +150,7 @@ impl NodeHelper {
             guard: None,
             lines_left: Vec::new(),
             stopped: false,
+            stuck: StuckWatch::new(),
         };
         helper.channel.greet(&HelperFrame::Hello {
             version: hosts::VERSION.to_owned(),
@@ -237,6 +241,7 @@ impl NodeHelper {
             }
             (LauncherFrame::Finish, NodePhase::Running) => self.begin_to_finish(),
             (LauncherFrame::Finish, NodePhase::Waiting) => self.leave(),
+            (LauncherFrame::Look(number), NodePhase::Running) => self.look(number),
             // A frame that comes too late changes nothing: the job ends.
             _ => {}
         }

@@ -13,8 +13,9 @@ use super::output::OutputCredit;
 use super::{NodeHelper, NodePhase, START_FAILED};
 use crate::run::affinity;
 use crate::run::hosts::frame::{self, HelperFrame};
+use crate::run::hosts::observed;
 use crate::run::hosts::setup::{NodeSetup, is_own};
-use crate::run::job::refusal;
+use crate::run::job::{now, refusal};
 use crate::run::poller::PollToken;
 use crate::run::program::LaunchProgram;
 use crate::run::rank::{self, JobSetup, LaunchedRank, PmiRead, RelayedRanks, StdStream};
@@ -153,6 +154,12 @@ impl NodeHelper {
                     let effects = self.server.handle_line(rank, &line);
                     self.apply(effects, Some((rank, &line)));
                 }
+                let (number, size) = (
+                    self.number(rank),
+                    self.setup.as_ref().map_or(1, |it| it.size),
+                );
+                let launched = &self.ranks[rank as usize];
+                self.stuck.open_view(number, size, launched);
             }
             PmiRead::LineTooLong => {
                 self.say_garbled(rank, "it sent a line that does not end".to_owned())
@@ -213,6 +220,23 @@ impl NodeHelper {
         self.channel.send(&HelperFrame::Garbled { rank, why });
     }
 
+    /// Looks at the ranks of this host, and tells what that and the look before have shown.
+    pub(super) fn look(&mut self, question: u32) {
+        let Some(setup) = &self.setup else { return };
+        let ranks = setup.ranks.iter().copied().zip(&self.ranks);
+        let name = String::new(); // The launcher has a name for the job.
+        let job = self.stuck.observe(name, setup.size, ranks, now());
+        let bytes = observed::write(&job);
+        let mut pieces = bytes.chunks(PIECE_MAX).peekable();
+        while let Some(piece) = pieces.next() {
+            self.channel.send(&HelperFrame::Observed {
+                number: question,
+                is_last: pieces.peek().is_none(),
+                bytes: piece.to_vec(),
+            });
+        }
+    }
+
     /// Tells the ends of ranks.
     pub(super) fn handle_ends(&mut self) {
         let ended = rank::take_ended(&mut self.ranks);
@@ -261,6 +285,9 @@ const ENDED: &str = "ended";
 
 /// The most reports of a rank that the launcher is told.
 const REPORTS_MAX: u32 = 1000;
+
+/// The most bytes of an answer in one frame.
+const PIECE_MAX: usize = 32 << 10;
 
 /// The most signals that wait for the start of the last rank.
 const SIGNALS_MAX: usize = 64;

@@ -47,6 +47,8 @@ pub(in crate::run) enum LauncherFrame {
     Release,
     /// All ranks of the job have ended: send the output that is left, and end.
     Finish,
+    /// Look at the ranks, and answer this question with what the last two looks have shown.
+    Look(u32),
 }
 
 /// A frame of a helper to the launcher.
@@ -86,6 +88,12 @@ pub(in crate::run) enum HelperFrame {
     InputShut,
     /// The last frame: all output is sent, and no process is left.
     Bye,
+    /// A piece of the answer to a question.
+    Observed {
+        number: u32,
+        is_last: bool,
+        bytes: Vec<u8>,
+    },
 }
 
 /// What both kinds of frames have in common.
@@ -201,6 +209,10 @@ impl NodeFrame for LauncherFrame {
             }
             Self::Release => 9,
             Self::Finish => 10,
+            Self::Look(number) => {
+                into.number(*number);
+                11
+            }
         }
     }
 
@@ -221,6 +233,7 @@ impl NodeFrame for LauncherFrame {
             8 => Self::Pairs(parse_pairs(payload)?),
             9 => Self::Release,
             10 => Self::Finish,
+            11 => Self::Look(payload.number()?),
             _ => return None,
         })
     }
@@ -266,6 +279,16 @@ impl NodeFrame for HelperFrame {
             }
             Self::InputShut => 13,
             Self::Bye => 14,
+            Self::Observed {
+                number,
+                is_last,
+                bytes,
+            } => {
+                into.number(*number);
+                into.byte(u8::from(*is_last));
+                into.rest(bytes);
+                15
+            }
         }
     }
 
@@ -311,6 +334,15 @@ impl NodeFrame for HelperFrame {
             12 => Self::InputCredit(payload.number()?),
             13 => Self::InputShut,
             14 => Self::Bye,
+            15 => Self::Observed {
+                number: payload.number()?,
+                is_last: match payload.byte()? {
+                    0 => false,
+                    1 => true,
+                    _ => return None,
+                },
+                bytes: payload.rest().to_vec(),
+            },
             _ => return None,
         })
     }

@@ -15,6 +15,10 @@ impl PayloadWriter {
         self.bytes.extend_from_slice(&number.to_le_bytes());
     }
 
+    pub(in crate::run) fn long(&mut self, number: u64) {
+        self.bytes.extend_from_slice(&number.to_le_bytes());
+    }
+
     /// Appends the length of `text` and the text itself.
     pub(in crate::run) fn text(&mut self, text: &[u8]) {
         self.number(u32::try_from(text.len()).expect("texts are far shorter than 4 GiB"));
@@ -48,6 +52,12 @@ impl<'a> PayloadReader<'a> {
         let (number, rest) = self.bytes.split_first_chunk()?;
         self.bytes = rest;
         Some(u32::from_le_bytes(*number))
+    }
+
+    pub(in crate::run) fn long(&mut self) -> Option<u64> {
+        let (number, rest) = self.bytes.split_first_chunk()?;
+        self.bytes = rest;
+        Some(u64::from_le_bytes(*number))
     }
 
     pub(in crate::run) fn text(&mut self) -> Option<&'a [u8]> {

@@ -30,6 +30,7 @@ fn launcher_frames() -> impl Strategy<Value = LauncherFrame> {
         pairs().prop_map(LauncherFrame::Pairs),
         Just(LauncherFrame::Release),
         Just(LauncherFrame::Finish),
+        any::<u32>().prop_map(LauncherFrame::Look),
     ]
 }
 
@@ -54,6 +55,13 @@ fn helper_frames() -> impl Strategy<Value = HelperFrame> {
         number().prop_map(HelperFrame::InputCredit),
         Just(HelperFrame::InputShut),
         Just(HelperFrame::Bye),
+        (number(), any::<bool>(), vec(any::<u8>(), 0..40)).prop_map(|(number, is_last, bytes)| {
+            HelperFrame::Observed {
+                number,
+                is_last,
+                bytes,
+            }
+        }),
     ]
 }
 
