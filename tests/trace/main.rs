@@ -14,6 +14,7 @@ mod files;
 mod known_programs;
 mod outputs;
 mod roles;
+mod spans;
 
 use std::{
     fs,

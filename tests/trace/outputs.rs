@@ -54,7 +54,7 @@ fn varint(bytes: &mut &[u8]) -> u64 {
     value
 }
 
-fn number(message: &[u8], field: u64) -> Option<u64> {
+pub(crate) fn number(message: &[u8], field: u64) -> Option<u64> {
     fields(message)
         .into_iter()
         .find_map(|(its, value)| match value {
@@ -63,7 +63,7 @@ fn number(message: &[u8], field: u64) -> Option<u64> {
         })
 }
 
-fn messages(message: &[u8], field: u64) -> Vec<&[u8]> {
+pub(crate) fn messages(message: &[u8], field: u64) -> Vec<&[u8]> {
     let all = fields(message).into_iter();
     all.filter_map(|(its, value)| match value {
         ProtoField::Bytes(value) if its == field => Some(value),

@@ -2,11 +2,14 @@
 
 use std::{
     hint::black_box,
+    mem, thread,
     time::{Duration, Instant},
 };
 
 use ripstop::{Collectives, Comm, Runtime};
 use rustix::process::{Resource, Signal, getpid, getrlimit, kill_process, setrlimit};
+use tracing::{Instrument, info_span};
+use tracing_subscriber::prelude::*;
 
 pub(crate) const ROLE: &str = "TRACE_TEST_ROLE";
 
@@ -141,9 +144,36 @@ async fn play_many(role: &str, world: &Comm) -> Result<(), ripstop::Error> {
                 inbox.await?;
             }
         }
+        "spans" => play_spans(world, other).await?,
         _ => panic!("there is no role {role}"),
     }
     Ok(())
+}
+
+/// Enters spans: around each other, in a future, on another thread, and one that does not end.
+async fn play_spans(world: &Comm, other: usize) -> Result<(), ripstop::Error> {
+    tracing_subscriber::registry()
+        .with(ripstop_tracing::layer())
+        .init();
+    let is_traced = std::env::var_os("RIPSTOP_TRACE").is_some();
+    let never = info_span!("never entered");
+    assert_eq!(never.is_disabled(), !is_traced);
+    drop(never);
+    mem::forget(info_span!("open").entered());
+    info_span!("outer").in_scope(|| info_span!("inner").in_scope(compute)); // the spans
+    let thread = thread::Builder::new().name("helper".to_owned());
+    let helper = thread.spawn(|| info_span!("beside").in_scope(|| black_box(1)));
+    helper.unwrap().join().unwrap();
+    let exchange = async {
+        let inbox = world.recv::<u8>(other, 1);
+        if world.rank() == 1 {
+            compute();
+        }
+        world.send(other, 1, [1_u8]).await?;
+        inbox.await?;
+        Ok(())
+    };
+    exchange.instrument(info_span!("exchange")).await
 }
 
 /// Time for which a rank computes: long enough to stand out.

@@ -28,10 +28,10 @@ impl Engine {
         }
     }
 
-    /// Ends the trace. Returns a sentence if records are missing.
+    /// Returns the recorder, if there is one, and records nothing from now on.
     #[cold]
-    pub(crate) fn end_trace(&mut self) -> Option<String> {
-        self.core.p2p.common.trace.take()?.finish()
+    pub(crate) fn take_trace(&mut self) -> Option<Box<TraceRecorder>> {
+        self.core.p2p.common.trace.take()
     }
 }
 

@@ -48,7 +48,7 @@ pub mod report {
 
 /// The traces of ranks: what each recorded of its operations.
 pub mod trace {
-    pub use crate::trace::format;
+    pub use crate::trace::{format, spans};
 }
 
 /// The views of ranks, and what they say about a job.

@@ -57,7 +57,7 @@ impl RuntimeShared {
 
     /// Ends the trace of this rank, if it records one. Returns a sentence if records are missing.
     pub(crate) fn end_trace(&self) -> Option<String> {
-        self.with(Engine::end_trace)
+        self.with(Engine::take_trace)?.finish()
     }
 
     /// Publishes that this rank leaves its job.

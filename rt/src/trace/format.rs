@@ -3,7 +3,7 @@
 use bytemuck::{Pod, Zeroable, bytes_of, pod_read_unaligned};
 
 /// Version of the format. A reader reads only its own.
-pub const TRACE_VERSION: u32 = 1;
+pub const TRACE_VERSION: u32 = 2;
 
 /// Stands for a peer or a tag that is not given: a receive from any rank, or with any tag.
 pub const ANY: u32 = u32::MAX;
@@ -75,6 +75,11 @@ pub(super) const TEXT_RECORD: u8 = 2;
 pub(super) const FLUSH_RECORD: u8 = 3;
 /// The last record. `number` is the number of records that could not be written.
 pub(super) const END_RECORD: u8 = 4;
+/// A span of the application: `bytes` is how long threads were in it, `peer` the number of its thread, and `comm` the number of
+/// the text with the thread's name.
+pub(super) const SPAN_RECORD: u8 = 5;
+/// A text like [`TEXT_RECORD`], for spans, with numbers of their own: threads write spans without the lock of the engine.
+pub(super) const SPAN_TEXT_RECORD: u8 = 6;
 
 /// Kind of a recorded operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -153,6 +158,28 @@ impl TracedOp {
     }
 }
 
+/// A span of the application, from its first entry to its last exit. Times are those of the machine's monotonic clock, in
+/// nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TracedSpan {
+    /// Place of its name in the texts of spans.
+    pub name: u32,
+    /// Place of its source line in the texts of spans.
+    pub at: u32,
+    /// Number of the thread that entered it first.
+    pub thread: u32,
+    /// Place of the name of this thread in the texts of spans.
+    pub thread_name: u32,
+    /// Time of the first entry.
+    pub begin: u64,
+    /// Time of the last exit, or of the end of the trace.
+    pub end: u64,
+    /// Time for which threads were inside, in nanoseconds. For a future, the rest is the time between its polls.
+    pub busy: u64,
+    /// True if the span had not ended when the rank left its job.
+    pub is_open: bool,
+}
+
 /// What a file says.
 #[derive(Clone, Debug)]
 pub struct TraceContent {
@@ -173,6 +200,10 @@ pub struct TraceContent {
     pub ops: Vec<TracedOp>,
     /// Source lines and names.
     pub texts: Vec<String>,
+    /// Spans of the application, in the order in which they ended.
+    pub spans: Vec<TracedSpan>,
+    /// Names, source lines and threads of spans.
+    pub span_texts: Vec<String>,
     /// Times during which the rank wrote its file instead of going on.
     pub flushes: Vec<[u64; 2]>,
     /// Records that the rank could not write.
@@ -205,12 +236,12 @@ impl TraceHead {
 }
 
 impl TraceRecord {
-    /// Appends a text with its number, shortened if it is too long.
-    pub(super) fn push_text(block: &mut Vec<u8>, number: u32, text: &str) {
+    /// Appends a text of this kind with its number, shortened if it is too long.
+    pub(super) fn push_text(block: &mut Vec<u8>, kind: u8, number: u32, text: &str) {
         let end = text.floor_char_boundary(TEXT_MAX);
         let bytes = &text.as_bytes()[..end];
         let record = Self {
-            kind: TEXT_RECORD,
+            kind,
             at: number,
             name: u32::try_from(bytes.len()).expect("shorter than the longest text"),
             ..Self::zeroed()
@@ -218,6 +249,19 @@ impl TraceRecord {
         block.extend_from_slice(bytes_of(&record));
         block.extend_from_slice(bytes);
         block.resize(block.len().next_multiple_of(RECORD_LEN), 0);
+    }
+
+    fn span(&self) -> Option<TracedSpan> {
+        (self.begin <= self.end).then_some(TracedSpan {
+            name: self.name,
+            at: self.at,
+            thread: self.peer,
+            thread_name: self.comm,
+            begin: self.begin,
+            end: self.end,
+            busy: self.bytes,
+            is_open: self.flags & TracedOp::OPEN != 0,
+        })
     }
 
     fn op(&self) -> Option<TracedOp> {
@@ -278,6 +322,8 @@ impl TraceContent {
             clocks: [head.monotonic, head.wall],
             ops: Vec::new(),
             texts: Vec::new(),
+            spans: Vec::new(),
+            span_texts: Vec::new(),
             flushes: Vec::new(),
             lost: 0,
             damaged: 0,
@@ -303,7 +349,11 @@ impl TraceContent {
                     Some(op) => self.ops.push(op),
                     None => self.damaged += 1,
                 },
-                TEXT_RECORD => {
+                SPAN_RECORD => match record.span() {
+                    Some(span) => self.spans.push(span),
+                    None => self.damaged += 1,
+                },
+                TEXT_RECORD | SPAN_TEXT_RECORD => {
                     let len = record.name as usize;
                     let taken = len.next_multiple_of(RECORD_LEN);
                     let (true, Some((text, behind))) =
@@ -313,7 +363,7 @@ impl TraceContent {
                         continue;
                     };
                     rest = behind;
-                    self.add_text(record.at, &text[..len]);
+                    self.add_text(&record, &text[..len]);
                 }
                 FLUSH_RECORD if record.begin <= record.end => {
                     self.flushes.push([record.begin, record.end]);
@@ -327,10 +377,15 @@ impl TraceContent {
         }
     }
 
-    /// Texts are numbered in the order in which they are written.
-    fn add_text(&mut self, number: u32, text: &[u8]) {
-        if number as usize == self.texts.len() {
-            self.texts.push(readable(text));
+    /// Texts of each kind are numbered in the order in which they are written.
+    fn add_text(&mut self, record: &TraceRecord, text: &[u8]) {
+        let texts = if record.kind == SPAN_TEXT_RECORD {
+            &mut self.span_texts
+        } else {
+            &mut self.texts
+        };
+        if record.at as usize == texts.len() {
+            texts.push(readable(text));
         } else {
             self.damaged += 1;
         }

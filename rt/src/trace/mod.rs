@@ -8,12 +8,15 @@
 //!   granted.
 //! - `recorder`: what the engine reports, as records in a buffer. The rank writes the buffer when it is full, when it is about to
 //!   sleep, and when it leaves its job. So a killed rank leaves all but its last records.
+//! - [`spans`]: spans of the application, which the crate `ripstop-tracing` reports, in the same file.
 //!
 //! Each record holds one operation, and is written when the operation ends. Nothing goes over the network: a message's two ends
 //! are joined by `ripstop trace`, which counts the messages from one rank to another.
 
+mod file;
 pub mod format;
 mod recorder;
+pub mod spans;
 
 pub(crate) use format::TracedKind;
 pub(crate) use recorder::{TraceRecorder, TracedCollective};

@@ -2,21 +2,23 @@
 
 use std::{
     collections::BTreeMap,
-    fs::{self, File, OpenOptions},
-    io,
-    os::unix::fs::{FileExt, OpenOptionsExt},
+    fs, io,
     panic::Location,
-    path::{Path, PathBuf},
+    path::Path,
     ptr,
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
 use bytemuck::{Zeroable, bytes_of};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::format::{
-    ANY, END_RECORD, FLUSH_RECORD, HEAD_LEN, OP_RECORD, RECORD_LEN, TraceHead, TraceRecord,
-    TracedKind, TracedOp,
+use super::{
+    file::{BLOCK_LEN, TraceFile, lock},
+    format::{
+        ANY, OP_RECORD, RECORD_LEN, TEXT_RECORD, TraceHead, TraceRecord, TracedKind, TracedOp,
+    },
+    spans::SpanRecorder,
 };
 use crate::{
     clock::machine_nanos,
@@ -24,22 +26,14 @@ use crate::{
     proto::{collective_id::CollectiveId, wire::OpId},
 };
 
-/// Bytes that are collected before they are written: what a rank may lose when it is killed, and what one write delays it by.
-const BLOCK_LEN: usize = 64 << 10;
-
 /// Records what the engine reports. It takes as much memory as a block and the operations in flight.
 pub(crate) struct TraceRecorder {
     /// World rank of this process.
     me: u32,
-    file: File,
-    path: PathBuf,
-    /// Place in the file where the block goes.
-    place: u64,
+    file: Arc<Mutex<TraceFile>>,
     block: Vec<u8>,
-    /// Records that could not be written.
-    lost: u64,
-    /// Why they could not be written, if there are any.
-    fault: Option<io::Error>,
+    /// Records spans of the application in the same file.
+    spans: Arc<SpanRecorder>,
     /// Operations in flight, by the slots of their ids.
     open: Vec<Option<OpenOp>>,
     /// Collectives in flight that have no operation.
@@ -71,19 +65,9 @@ pub(crate) struct TracedCollective<'a> {
 }
 
 impl TraceRecorder {
-    /// Creates the file of this rank, which only its owner may read. What has its name already is removed, so that nothing is
-    /// written through a link, into a pipe, or into a file that another process has open.
+    /// Creates the file of this rank.
     pub(crate) fn create(base: &Path, rank: u32, size: u32) -> io::Result<Self> {
-        let mut path = base.as_os_str().to_owned();
-        path.push(format!(".{rank}"));
-        let path = PathBuf::from(path);
-        let mut options = OpenOptions::new();
-        options.write(true).create_new(true).mode(0o600);
-        match fs::remove_file(&path) {
-            Err(fault) if fault.kind() != io::ErrorKind::NotFound => return Err(fault),
-            _ => {}
-        }
-        let file = options.open(&path)?;
+        let file = Arc::new(Mutex::new(TraceFile::create(base, rank)?));
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let host = rustix::system::uname();
         let head = TraceHead::new(
@@ -93,24 +77,19 @@ impl TraceRecorder {
             boot.trim(),
             &host.nodename().to_string_lossy(),
         );
-        let mut recorder = Self {
+        lock(&file).write(head.bytes());
+        Ok(Self {
             me: rank,
+            spans: SpanRecorder::start(Arc::clone(&file)),
             file,
-            path,
-            place: 0,
             block: Vec::with_capacity(BLOCK_LEN + 2 * RECORD_LEN),
-            lost: 0,
-            fault: None,
             open: Vec::new(),
             collectives: BTreeMap::new(),
             sends: 0,
             lines: BTreeMap::new(),
             names: BTreeMap::new(),
             texts: 0,
-        };
-        recorder.block.extend_from_slice(head.bytes());
-        recorder.write_block();
-        Ok(recorder)
+        })
     }
 
     /// Records a send whose bytes have left at its call. It takes no time: `begin` is when they were still here, so that no
@@ -220,9 +199,8 @@ impl TraceRecorder {
 
     /// Writes what was recorded, for the case that the rank is killed.
     pub(crate) fn flush(&mut self) {
-        if !self.block.is_empty() {
-            self.write_block();
-        }
+        self.write_block();
+        self.spans.flush();
     }
 
     /// Writes what is in flight, and the last record. Returns a sentence if records are missing.
@@ -234,35 +212,16 @@ impl TraceRecorder {
             open.record.flags |= TracedOp::OPEN;
             self.push_ended(open.record);
         }
-        self.flush();
-        let record = TraceRecord {
-            kind: END_RECORD,
-            number: self.lost,
-            ..TraceRecord::zeroed()
-        };
-        self.write_last(&record);
-        let fault = self.fault.as_ref()?;
-        let (lost, path) = (self.lost, self.path.display());
+        self.write_block();
+        self.spans.finish();
+        let mut file = lock(&self.file);
+        file.write_end();
+        let (lost, fault) = file.loss()?;
         Some(format!(
-            "{lost} records of the trace of rank {} are lost, because {path} could not be written: {fault}",
-            self.me
+            "{lost} records of the trace of rank {} are lost, because {} could not be written: {fault}",
+            self.me,
+            file.path().display()
         ))
-    }
-
-    /// Writes the last record, also after a fault: a disk that was full may have room for it.
-    fn write_last(&mut self, record: &TraceRecord) {
-        if self.place == 0 {
-            // The head is missing, so that no reader would take the file for a trace.
-            return;
-        }
-        if self.fault.is_some() {
-            // A part of a block would follow the record. A device that has no length keeps none.
-            let _ = self.file.set_len(self.place);
-        }
-        if let Err(fault) = self.file.write_all_at(bytes_of(record), self.place) {
-            self.lost += 1;
-            self.fault.get_or_insert(fault);
-        }
     }
 
     fn message(&mut self, kind: TracedKind, info: &OpInfo, begin: u64) -> TraceRecord {
@@ -309,33 +268,13 @@ impl TraceRecorder {
     }
 
     fn write_full_block(&mut self) {
-        if self.block.len() < BLOCK_LEN {
-            return;
+        if self.block.len() >= BLOCK_LEN {
+            lock(&self.file).write_timed(&mut self.block);
         }
-        let begin = machine_nanos();
-        self.write_block();
-        let record = TraceRecord {
-            kind: FLUSH_RECORD,
-            begin,
-            end: machine_nanos(),
-            ..TraceRecord::zeroed()
-        };
-        self.block.extend_from_slice(bytes_of(&record));
     }
 
-    /// Writes the block. What cannot be written is lost, and so is everything afterwards, so that the file stays the first part
-    /// of the trace.
     fn write_block(&mut self) {
-        if self.fault.is_none() {
-            match self.file.write_all_at(&self.block, self.place) {
-                Ok(()) => self.place += self.block.len() as u64,
-                Err(fault) => self.fault = Some(fault),
-            }
-        }
-        if self.fault.is_some() {
-            let head = if self.place == 0 { HEAD_LEN } else { 0 };
-            self.lost += (self.block.len().saturating_sub(head) / RECORD_LEN) as u64;
-        }
+        lock(&self.file).write(&self.block);
         self.block.clear();
     }
 
@@ -362,7 +301,7 @@ impl TraceRecorder {
     fn add_text(&mut self, text: &str) -> u32 {
         let number = self.texts;
         self.texts += 1;
-        TraceRecord::push_text(&mut self.block, number, text);
+        TraceRecord::push_text(&mut self.block, TEXT_RECORD, number, text);
         self.write_full_block();
         number
     }

@@ -54,7 +54,7 @@ fn everyday(gate: &mut StepRunner, launchers: MissingLauncher) -> Result<(), Str
     launchers::prepare(gate, launchers, &LAUNCHERS)?;
     // The examples of the documentation are built one by one, which takes as long as all other tests.
     let words = "test -p ripstop -p ripstop-rt -p ripstop-collectives -p ripstop-rma -p ripstop-fabric \
-                 -p ripstop-portals-baselines --all-features --no-fail-fast --lib --bins --tests --";
+                 -p ripstop-tracing -p ripstop-portals-baselines --all-features --no-fail-fast --lib --bins --tests --";
     let mut words: Vec<&str> = words.split_whitespace().collect();
     LONG.iter().for_each(|name| words.extend(["--skip", name]));
     gate.run_tests("tests", &CommandLine::cargo(&words))

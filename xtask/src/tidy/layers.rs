@@ -114,7 +114,7 @@ fn module_of(file: &str) -> Vec<&str> {
     ["crate"].into_iter().chain(named).collect()
 }
 
-const RULES: [LayerRule; 20] = [
+const RULES: [LayerRule; 21] = [
     LayerRule {
         folder: "fabric/src/",
         forbidden: &[
@@ -262,6 +262,11 @@ const RULES: [LayerRule; 20] = [
         folder: "rma/",
         forbidden: &["ripstop_collectives", "ripstop"],
         because: "collectives and rma are siblings: code that both need moves down",
+    },
+    LayerRule {
+        folder: "tracing/",
+        forbidden: &["ripstop_collectives", "ripstop_rma", "ripstop"],
+        because: "spans need only the trace of the runtime, and examples of `ripstop` use them",
     },
     LayerRule {
         folder: "examples/",

@@ -6,6 +6,7 @@ mod page;
 mod perfetto;
 mod picture;
 pub(crate) mod profile;
+mod span_tracks;
 mod summary;
 mod timeline;
 
@@ -58,7 +59,7 @@ pub(crate) struct TraceArgs {
     #[arg(long, value_name = "SECONDS")]
     to: Option<f64>,
 
-    /// Most memory that a viewer needs, in MiB: about 300 bytes for each operation. What begins later is left out
+    /// Most memory that a viewer needs, in MiB: about 300 bytes for each operation or span. What begins later is left out
     #[arg(long, value_name = "MIB", default_value_t = 500)]
     max_mib: usize,
 

@@ -4,8 +4,9 @@
 use ripstop_rt::internal::trace::format::TracedKind;
 use serde_json::{Value, json};
 
-use super::perfetto::state_of;
-use super::picture::color_of_kind;
+use super::perfetto::{NOT_ENDED, state_of};
+use super::picture::{SPAN_COLORS, color_of_kind};
+use super::span_tracks::SpanTrack;
 use super::summary::{RankExposure, exposed_spans};
 use super::timeline::JobTimeline;
 
@@ -38,10 +39,24 @@ fn data(timeline: &JobTimeline) -> Value {
                 op.begin, op.end, op.awaited, lane, op.kind as u8, rank.name_of(op), op.at, op.bytes, op.comm, state_of(op),
             ])
         });
+        let mut rows = 0;
+        let mut spans: Vec<Value> = Vec::new();
+        for track in SpanTrack::of(rank).0 {
+            spans.extend(track.spans.iter().map(|(at, depth)| {
+                let span = &rank.spans[*at];
+                let state = span.is_open.then_some(NOT_ENDED);
+                json!([
+                    span.begin, span.end, rows + depth, rank.span_text(span.name), rank.span_text(span.at), span.busy,
+                    rank.track_name(span), state,
+                ])
+            }));
+            rows += track.rows;
+        }
         let exposure = RankExposure::of(rank);
         json!({
             "rank": rank.rank, "host": rank.host, "pid": rank.pid, "lanes": lanes.len(), "left_out": left_out,
             "lost": rank.lost, "texts": rank.texts, "ops": ops.collect::<Vec<_>>(), "exposed": exposed_spans(rank),
+            "spans": spans, "span_rows": rows,
             "exposed_ns": exposure.exposed, "hidden_ns": exposure.hidden, "span_ns": exposure.span,
         })
     });
@@ -63,6 +78,6 @@ fn data(timeline: &JobTimeline) -> Value {
     notes.extend(timeline.backward_note());
     json!({
         "ranks": ranks.collect::<Vec<_>>(), "messages": messages.collect::<Vec<_>>(), "kinds": kinds, "notes": notes,
-        "end": timeline.end,
+        "span_colors": SPAN_COLORS, "end": timeline.end,
     })
 }

@@ -10,6 +10,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use ripstop_rt::internal::trace::format::{TracedKind, TracedOp};
 
+use super::span_tracks::SpanTrack;
 use super::summary::{exposed_spans, hidden_spans};
 use super::timeline::{JobTimeline, RankTimeline, TimelineLane};
 
@@ -21,8 +22,11 @@ const BOOT_CLOCK: u64 = 6;
 const SLICE_BEGIN: u64 = 1;
 const SLICE_END: u64 = 2;
 
-/// Annotations of an operation, in the order of their numbers from 1 on.
-const NOTES: [&str; 4] = ["bytes", "communicator", "waited ns", "state"];
+/// Annotations of operations and spans, in the order of their numbers from 1 on.
+const NOTES: [&str; 5] = ["bytes", "communicator", "waited ns", "state", "inside ns"];
+
+/// State of what the end of the trace ended.
+pub(super) const NOT_ENDED: &str = "had not ended";
 
 /// A protobuf message that is being written.
 #[derive(Default)]
@@ -71,7 +75,7 @@ struct PacketSequence<'a, W: Write> {
     number: u64,
     last: u64,
     names: BTreeMap<String, u64>,
-    lines: BTreeMap<u32, u64>,
+    lines: BTreeMap<String, u64>,
 }
 
 /// Ids of the messages that leave and reach an operation.
@@ -92,6 +96,13 @@ pub(super) fn write(timeline: &JobTimeline, out: impl Write) -> io::Result<()> {
     for (index, rank) in timeline.ranks.iter().enumerate() {
         let process = index as u64 + 1;
         describe_process(&mut out, process, rank)?;
+        for spans in SpanTrack::of(rank).0 {
+            track += 1;
+            let (first, _) = spans.spans[0];
+            let name = rank.track_name(&rank.spans[first]);
+            describe_track(&mut out, track, process, &name)?;
+            PacketSequence::begin(&mut out, track)?.spans(rank, &spans)?;
+        }
         for lane in rank.lanes().0 {
             track += 1;
             describe_track(&mut out, track, process, lane_name(&lane))?;
@@ -198,7 +209,7 @@ impl<'a, W: Write> PacketSequence<'a, W> {
     ) -> io::Result<()> {
         let mut interned = ProtoMessage::default();
         let name = self.name(rank.name_of(op), &mut interned);
-        let line = self.line(rank, op.at, &mut interned);
+        let line = self.line(rank.text(op.at), &mut interned);
         let mut event = ProtoMessage::default()
             .number(9, SLICE_BEGIN)
             .number(10, name)
@@ -224,6 +235,38 @@ impl<'a, W: Write> PacketSequence<'a, W> {
         self.put(op.begin, &event, interned)?;
         let end = ProtoMessage::default().number(9, SLICE_END);
         self.put(op.end, &end, ProtoMessage::default())
+    }
+
+    /// Writes spans that nest. Of two times that are equal, an end comes first, and an inner end before an outer one.
+    fn spans(&mut self, rank: &RankTimeline, track: &SpanTrack) -> io::Result<()> {
+        let end = ProtoMessage::default().number(9, SLICE_END);
+        let mut open: Vec<u64> = Vec::new();
+        for &(at, depth) in &track.spans {
+            while open.len() > depth
+                && let Some(time) = open.pop()
+            {
+                self.put(time, &end, ProtoMessage::default())?;
+            }
+            let span = &rank.spans[at];
+            let mut interned = ProtoMessage::default();
+            let name = self.name(rank.span_text(span.name).to_owned(), &mut interned);
+            let line = self.line(rank.span_text(span.at), &mut interned);
+            let mut begin = ProtoMessage::default()
+                .number(9, SLICE_BEGIN)
+                .number(10, name)
+                .number(34, line)
+                .message(4, &noted(5, span.busy));
+            if span.is_open {
+                let note = ProtoMessage::default().number(1, 4).text(6, NOT_ENDED);
+                begin = begin.message(4, &note);
+            }
+            self.put(span.begin, &begin, interned)?;
+            open.push(span.end);
+        }
+        for time in open.into_iter().rev() {
+            self.put(time, &end, ProtoMessage::default())?;
+        }
+        Ok(())
     }
 
     fn slice(&mut self, name: &str, [from, to]: [u64; 2]) -> io::Result<()> {
@@ -262,12 +305,11 @@ impl<'a, W: Write> PacketSequence<'a, W> {
         number
     }
 
-    fn line(&mut self, rank: &RankTimeline, at: u32, interned: &mut ProtoMessage) -> u64 {
-        if let Some(number) = self.lines.get(&at) {
+    fn line(&mut self, text: &str, interned: &mut ProtoMessage) -> u64 {
+        if let Some(number) = self.lines.get(text) {
             return *number;
         }
         let number = self.lines.len() as u64 + 1;
-        let text = rank.text(at);
         let (file, line) = text.rsplit_once(':').unwrap_or((text, "0"));
         let place = ProtoMessage::default()
             .number(1, number)
@@ -275,7 +317,7 @@ impl<'a, W: Write> PacketSequence<'a, W> {
             .number(4, line.parse().unwrap_or(0));
         let before = std::mem::take(interned);
         *interned = before.message(4, &place);
-        self.lines.insert(at, number);
+        self.lines.insert(text.to_owned(), number);
         number
     }
 }
@@ -293,7 +335,7 @@ pub(super) const fn state_of(op: &TracedOp) -> Option<&'static str> {
     if op.flags & TracedOp::FAILED != 0 {
         Some("failed")
     } else if op.flags & TracedOp::OPEN != 0 {
-        Some("had not ended")
+        Some(NOT_ENDED)
     } else if op.flags & TracedOp::DROPPED != 0 {
         Some("dropped")
     } else {

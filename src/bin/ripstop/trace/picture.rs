@@ -2,10 +2,11 @@
 
 use std::fmt::Write;
 
-use ripstop_rt::internal::trace::format::{TracedKind, TracedOp};
+use ripstop_rt::internal::trace::format::{TracedKind, TracedOp, TracedSpan};
 
+use super::span_tracks::SpanTrack;
 use super::summary::{exposed_spans, seconds};
-use super::timeline::JobTimeline;
+use super::timeline::{JobTimeline, RankTimeline};
 
 const WIDTH: f64 = 1100.0;
 const LEFT: f64 = 70.0;
@@ -17,21 +18,26 @@ const GAP: f64 = 9.0;
 /// Most arrows in a picture. More would be black.
 const ARROWS_MAX: usize = 500;
 
+/// Color of the time in which the application waits, and those of its spans, which alternate with the depth.
+const WAIT_COLOR: &str = "#c62828";
+pub(super) const SPAN_COLORS: [&str; 2] = ["#546e7a", "#78909c"];
+
 /// Draws all ranks of the timeline.
 pub(super) fn svg(timeline: &JobTimeline) -> String {
-    let first = timeline.ranks.iter().flat_map(|rank| rank.ops.iter());
-    let from = first.clone().map(|op| op.begin).min().unwrap_or(0);
-    let to = first
-        .map(|op| op.end)
-        .max()
-        .unwrap_or(0)
-        .max(from.saturating_add(1));
+    let times = timeline.ranks.iter().flat_map(|rank| {
+        let ops = rank.ops.iter().map(|op| [op.begin, op.end]);
+        ops.chain(rank.spans.iter().map(|span| [span.begin, span.end]))
+    });
+    let from = times.clone().map(|[begin, _]| begin).min().unwrap_or(0);
+    let to = times.map(|[_, end]| end).max().unwrap_or(0);
+    let to = to.max(from.saturating_add(1));
     let scale = TimeScale { from, to };
     let mut body = String::new();
     let mut y = TOP;
     let mut places: Vec<Vec<f64>> = Vec::new();
     for rank in &timeline.ranks {
         let top = y;
+        y = draw_spans(&mut body, &scale, rank, y);
         let mut heights = vec![0.0; rank.ops.len()];
         for lane in rank.lanes().0 {
             for at in lane.ops {
@@ -55,7 +61,7 @@ pub(super) fn svg(timeline: &JobTimeline) -> String {
                 &scale,
                 span,
                 [y, 3.0],
-                "#c62828",
+                WAIT_COLOR,
                 "the application waits",
             );
         }
@@ -69,6 +75,46 @@ pub(super) fn svg(timeline: &JobTimeline) -> String {
         places.push(heights);
         y += GAP;
     }
+    let has_more = draw_arrows(&mut body, &scale, timeline, &places);
+    let height = y + 34.0;
+    framed(&scale, height, &body, has_more)
+}
+
+/// Draws the spans of a rank from here on, and returns where they end.
+fn draw_spans(body: &mut String, scale: &TimeScale, rank: &RankTimeline, mut y: f64) -> f64 {
+    for track in SpanTrack::of(rank).0 {
+        for (at, depth) in track.spans {
+            let span = &rank.spans[at];
+            let times = [span.begin, span.end];
+            let row = y + LANE * number(depth);
+            let color = SPAN_COLORS[depth % 2];
+            bar(
+                body,
+                scale,
+                times,
+                [row, LANE - 2.0],
+                color,
+                &span_title(rank, span),
+            );
+            label(
+                body,
+                times.map(|time| scale.place(time)),
+                row,
+                rank.span_text(span.name),
+            );
+        }
+        y += LANE * number(track.rows);
+    }
+    y
+}
+
+/// Draws the messages between operations, whose heights are given for each rank. Returns true if there are too many for all.
+fn draw_arrows(
+    body: &mut String,
+    scale: &TimeScale,
+    timeline: &JobTimeline,
+    places: &[Vec<f64>],
+) -> bool {
     let messages = timeline.drawn_messages();
     for message in messages.iter().take(ARROWS_MAX) {
         let (send, recv) = (timeline.op(message.send), timeline.op(message.recv));
@@ -82,8 +128,7 @@ pub(super) fn svg(timeline: &JobTimeline) -> String {
             place(message.recv)
         );
     }
-    let height = y + 34.0;
-    framed(&scale, height, &body, messages.len() > ARROWS_MAX)
+    messages.len() > ARROWS_MAX
 }
 
 /// Maps times to places in the picture.
@@ -116,6 +161,30 @@ fn bar(
     );
 }
 
+/// Writes a name into a bar if it has room.
+fn label(body: &mut String, [left, right]: [f64; 2], top: f64, name: &str) {
+    const LETTER: f64 = 6.0;
+    if number(name.chars().count() + 1) * LETTER < right - left {
+        let _ = writeln!(
+            body,
+            "<text x=\"{:.1}\" y=\"{:.1}\" font-size=\"9\" fill=\"white\">{}</text>",
+            left + 3.0,
+            top + LANE - 4.0,
+            escaped(name)
+        );
+    }
+}
+
+/// Describes a span by its name and its line.
+fn span_title(rank: &RankTimeline, span: &TracedSpan) -> String {
+    format!("{}, {}", rank.span_text(span.name), rank.span_text(span.at))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for people")]
+const fn number(count: usize) -> f64 {
+    count as f64
+}
+
 fn framed(scale: &TimeScale, height: f64, body: &str, has_more: bool) -> String {
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height:.0}\" font-family=\"sans-serif\" \
@@ -123,14 +192,14 @@ fn framed(scale: &TimeScale, height: f64, body: &str, has_more: bool) -> String 
          <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
     );
     let legend = [
-        (Some(TracedKind::Send), "send"),
-        (Some(TracedKind::Recv), "receive"),
-        (Some(TracedKind::Collective), "collective"),
-        (None, "the application waits"),
+        (color_of_kind(TracedKind::Send), "send"),
+        (color_of_kind(TracedKind::Recv), "receive"),
+        (color_of_kind(TracedKind::Collective), "collective"),
+        (SPAN_COLORS[0], "span"),
+        (WAIT_COLOR, "the application waits"),
     ];
     let mut x = LEFT;
-    for (kind, name) in legend {
-        let color = kind.map_or("#c62828", color_of_kind);
+    for (color, name) in legend {
         let _ = writeln!(
             svg,
             "<rect x=\"{x}\" y=\"10\" width=\"10\" height=\"10\" fill=\"{color}\"/><text x=\"{}\" y=\"19\">{name}</text>",

@@ -127,8 +127,8 @@ pub(crate) fn json(timeline: &JobTimeline) -> Value {
     let ranks = timeline.ranks.iter().map(|rank| {
         let exposure = RankExposure::of(rank);
         json!({
-            "rank": rank.rank, "host": rank.host, "pid": rank.pid, "operations": rank.ops.len(), "span_ns": exposure.span,
-            "exposed_ns": exposure.exposed, "hidden_ns": exposure.hidden, "lost": rank.lost,
+            "rank": rank.rank, "host": rank.host, "pid": rank.pid, "operations": rank.ops.len(),
+            "spans": rank.spans.len(), "span_ns": exposure.span, "exposed_ns": exposure.exposed, "hidden_ns": exposure.hidden, "lost": rank.lost,
         })
     });
     let nodes = timeline.nodes.iter().map(|node| {

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use ripstop_rt::internal::trace::format::{TracedKind, TracedOp};
+use ripstop_rt::internal::trace::format::{TracedKind, TracedOp, TracedSpan};
 
 use super::clocks::{self, ClockBound, NodeClock};
 use super::files::JobTraces;
+use super::span_tracks::{DEPTH_MAX, SpanTrack};
 
 /// The operations of a job.
 #[derive(Debug)]
@@ -25,7 +26,8 @@ pub(crate) struct JobTimeline {
     pub(crate) end: u64,
 }
 
-/// The operations of a rank, in the order in which they began. Times are nanoseconds since the first operation of all ranks.
+/// The operations of a rank, in the order in which they began. Times are nanoseconds since the first
+/// operation or span of all ranks.
 #[derive(Debug)]
 pub(crate) struct RankTimeline {
     pub(crate) rank: u32,
@@ -33,6 +35,9 @@ pub(crate) struct RankTimeline {
     pub(crate) host: String,
     pub(crate) ops: Vec<TracedOp>,
     pub(crate) texts: Vec<String>,
+    /// Spans of the application, in the order in which they began, and of two at once the longer one first.
+    pub(crate) spans: Vec<TracedSpan>,
+    pub(crate) span_texts: Vec<String>,
     pub(crate) flushes: Vec<[u64; 2]>,
     pub(crate) lost: u64,
     node: usize,
@@ -112,6 +117,23 @@ impl RankTimeline {
         (all, left_out)
     }
 
+    /// Returns a rank that has only these spans.
+    #[cfg(test)]
+    pub(super) const fn of_spans(spans: Vec<TracedSpan>) -> Self {
+        Self {
+            rank: 0,
+            pid: 1,
+            host: String::new(),
+            ops: Vec::new(),
+            texts: Vec::new(),
+            spans,
+            span_texts: Vec::new(),
+            flushes: Vec::new(),
+            lost: 0,
+            node: 0,
+        }
+    }
+
     /// Returns for each operation whether it has a lane.
     fn drawn(&self) -> Vec<bool> {
         let mut drawn = vec![false; self.ops.len()];
@@ -186,12 +208,16 @@ impl JobTimeline {
             });
             let mut ops = content.ops;
             ops.sort_by_key(|op| op.begin);
+            let mut spans = content.spans;
+            spans.sort_by_key(|span| (span.begin, u64::MAX - span.end));
             timeline.ranks.push(RankTimeline {
                 rank,
                 pid: content.pid,
                 host: content.host,
                 ops,
                 texts: content.texts,
+                spans,
+                span_texts: content.span_texts,
                 flushes: content.flushes,
                 lost: content.lost,
                 node,
@@ -332,7 +358,7 @@ impl JobTimeline {
         bounds
     }
 
-    /// Makes all times nanoseconds since the first beginning, on the clock of the first node.
+    /// Makes all times nanoseconds since the first beginning of an operation or a span, on the clock of the first node.
     fn shift(&mut self) {
         let offsets: Vec<i128> = self
             .nodes
@@ -341,8 +367,9 @@ impl JobTimeline {
             .collect();
         let on_one = |node: usize, time: u64| i128::from(time) + offsets[node];
         let begins = self.ranks.iter().flat_map(|rank| {
-            let ops = rank.ops.iter();
-            ops.map(|op| on_one(rank.node, op.begin))
+            let ops = rank.ops.iter().map(|op| op.begin);
+            let begins = ops.chain(rank.spans.iter().map(|span| span.begin));
+            begins.map(|begin| on_one(rank.node, begin))
         });
         let origin = begins.min().unwrap_or(0);
         let shifted = |node: usize, time: u64| {
@@ -354,14 +381,18 @@ impl JobTimeline {
                 op.end = shifted(rank.node, op.end);
                 op.awaited = op.awaited.map(|time| shifted(rank.node, time));
             }
+            for span in &mut rank.spans {
+                span.begin = shifted(rank.node, span.begin);
+                span.end = shifted(rank.node, span.end);
+            }
             for flush in &mut rank.flushes {
                 *flush = flush.map(|time| shifted(rank.node, time));
             }
         }
-        let ends = self
-            .ranks
-            .iter()
-            .flat_map(|rank| rank.ops.iter().map(|op| op.end));
+        let ends = self.ranks.iter().flat_map(|rank| {
+            let ops = rank.ops.iter().map(|op| op.end);
+            ops.chain(rank.spans.iter().map(|span| span.end))
+        });
         self.end = ends.max().unwrap_or(0);
     }
 
@@ -392,6 +423,9 @@ impl JobTimeline {
                 .iter()
                 .filter(|op| op.end >= from && op.begin <= to);
             begins.extend(inside.map(|op| op.begin));
+            let spans = rank.spans.iter();
+            let inside = spans.filter(|span| span.end >= from && span.begin <= to);
+            begins.extend(inside.map(|span| span.begin));
         }
         if begins.len() > most {
             let (_, last, _) = begins.select_nth_unstable(most);
@@ -399,21 +433,21 @@ impl JobTimeline {
             #[expect(clippy::cast_precision_loss, reason = "for people")]
             let seconds = to as f64 / 1e9;
             self.notes.push(format!(
-                "cut at {seconds:.6} s: the first {most} of {} operations are shown; --from and --to choose others, and \
+                "cut at {seconds:.6} s: the first {most} of {} operations and spans are shown; --from and --to choose others, and \
                  --max-mib allows more",
                 begins.len()
             ));
         }
-        self.keep(|rank, op| is_wanted(rank) && op.end >= from && op.begin <= to);
+        self.keep(|rank, begin, end| is_wanted(rank) && end >= from && begin <= to);
         Ok(())
     }
 
-    fn keep(&mut self, is_kept: impl Fn(u32, &TracedOp) -> bool) {
+    fn keep(&mut self, is_kept: impl Fn(u32, u64, u64) -> bool) {
         let mut places: Vec<Vec<Option<usize>>> = Vec::new();
         for rank in &mut self.ranks {
             let mut kept = 0;
             let place = |op: &TracedOp| {
-                is_kept(rank.rank, op).then(|| {
+                is_kept(rank.rank, op.begin, op.end).then(|| {
                     kept += 1;
                     kept - 1
                 })
@@ -421,6 +455,8 @@ impl JobTimeline {
             let new: Vec<Option<usize>> = rank.ops.iter().map(place).collect();
             let mut is_here = new.iter().map(Option::is_some);
             rank.ops.retain(|_| is_here.next() == Some(true));
+            rank.spans
+                .retain(|span| is_kept(rank.rank, span.begin, span.end));
             places.push(new);
         }
         let moved = |(rank, op): OpPlace| Some((rank, places[rank][op]?));
@@ -432,22 +468,23 @@ impl JobTimeline {
                 Some(TracedMessage { send, recv })
             })
             .collect();
-        self.ranks_without_ops();
+        self.remove_empty_ranks();
     }
 
-    /// Removes ranks without operations from the end of what is drawn.
-    fn ranks_without_ops(&mut self) {
+    /// Removes ranks of which nothing is drawn.
+    fn remove_empty_ranks(&mut self) {
+        let is_drawn = |rank: &RankTimeline| !rank.ops.is_empty() || !rank.spans.is_empty();
         let mut new = Vec::new();
         let mut kept = 0;
         for rank in &self.ranks {
             new.push(kept);
-            kept += usize::from(!rank.ops.is_empty());
+            kept += usize::from(is_drawn(rank));
         }
         let moved = |(rank, op): OpPlace| (new[rank], op);
         for message in &mut self.messages {
             (message.send, message.recv) = (moved(message.send), moved(message.recv));
         }
-        self.ranks.retain(|rank| !rank.ops.is_empty());
+        self.ranks.retain(is_drawn);
     }
 
     /// Returns the messages whose two ends have a lane.
@@ -466,6 +503,14 @@ impl JobTimeline {
         if left_out > 0 {
             self.notes.push(format!(
                 "{left_out} operations are not drawn, because {LANES_MAX} others of their kind are in flight at the same rank"
+            ));
+        }
+        let spans = self.ranks.iter().map(|rank| SpanTrack::of(rank).1);
+        let left_out: usize = spans.sum();
+        if left_out > 0 {
+            self.notes.push(format!(
+                "{left_out} spans are not drawn, because they are inside of {DEPTH_MAX} others, or beside {DEPTH_MAX} others of \
+                 their thread"
             ));
         }
     }
@@ -539,16 +584,8 @@ mod tests {
     #[test]
     fn a_collective_without_elements_is_met_by_all_only_if_it_is_a_barrier() {
         let names = ["barrier", "all_reduce", "all_to_all_v", "broadcast"];
-        let rank = RankTimeline {
-            rank: 0,
-            pid: 1,
-            host: String::new(),
-            ops: Vec::new(),
-            texts: names.map(str::to_owned).to_vec(),
-            flushes: Vec::new(),
-            lost: 0,
-            node: 0,
-        };
+        let mut rank = RankTimeline::of_spans(Vec::new());
+        rank.texts = names.map(str::to_owned).to_vec();
         let is_met = |name: u32, bytes: u64| {
             rank.is_met_by_all(&TracedOp {
                 kind: TracedKind::Collective,

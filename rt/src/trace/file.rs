@@ -1,0 +1,115 @@
+//! The file of a rank's trace, into which operations and spans are written by blocks.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io,
+    os::unix::fs::{FileExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use bytemuck::{Zeroable, bytes_of};
+
+use super::format::{END_RECORD, FLUSH_RECORD, HEAD_LEN, RECORD_LEN, TraceRecord};
+use crate::clock::machine_nanos;
+
+/// Bytes that are collected before they are written: what a rank may lose when it is killed, and what one write delays it by.
+pub(super) const BLOCK_LEN: usize = 64 << 10;
+
+/// A file that grows by whole blocks of records.
+pub(super) struct TraceFile {
+    file: File,
+    path: PathBuf,
+    /// Place where the next block goes.
+    place: u64,
+    /// Records that could not be written.
+    lost: u64,
+    /// Why they could not be written, if there are any.
+    fault: Option<io::Error>,
+}
+
+impl TraceFile {
+    /// Creates the file of this rank, which only its owner may read. What has its name already is removed, so that nothing is
+    /// written through a link, into a pipe, or into a file that another process has open.
+    pub(super) fn create(base: &Path, rank: u32) -> io::Result<Self> {
+        let mut path = base.as_os_str().to_owned();
+        path.push(format!(".{rank}"));
+        let path = PathBuf::from(path);
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true).mode(0o600);
+        match fs::remove_file(&path) {
+            Err(fault) if fault.kind() != io::ErrorKind::NotFound => return Err(fault),
+            _ => {}
+        }
+        Ok(Self {
+            file: options.open(&path)?,
+            path,
+            place: 0,
+            lost: 0,
+            fault: None,
+        })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns how many records are lost and why, if any are.
+    pub(super) fn loss(&self) -> Option<(u64, &io::Error)> {
+        Some((self.lost, self.fault.as_ref()?))
+    }
+
+    /// Writes a block. What cannot be written is lost, and so is everything afterwards, so that the file stays the first part
+    /// of the trace.
+    pub(super) fn write(&mut self, block: &[u8]) {
+        if self.fault.is_none() {
+            match self.file.write_all_at(block, self.place) {
+                Ok(()) => self.place += block.len() as u64,
+                Err(fault) => self.fault = Some(fault),
+            }
+        }
+        if self.fault.is_some() {
+            let head = if self.place == 0 { HEAD_LEN } else { 0 };
+            self.lost += (block.len().saturating_sub(head) / RECORD_LEN) as u64;
+        }
+    }
+
+    /// Writes a block, and puts a record of the time that this took in its place.
+    pub(super) fn write_timed(&mut self, block: &mut Vec<u8>) {
+        let begin = machine_nanos();
+        self.write(block);
+        let record = TraceRecord {
+            kind: FLUSH_RECORD,
+            begin,
+            end: machine_nanos(),
+            ..TraceRecord::zeroed()
+        };
+        block.clear();
+        block.extend_from_slice(bytes_of(&record));
+    }
+
+    /// Writes the last record, also after a fault: a disk that was full may have room for it.
+    pub(super) fn write_end(&mut self) {
+        if self.place == 0 {
+            // The head is missing, so that no reader would take the file for a trace.
+            return;
+        }
+        if self.fault.is_some() {
+            // A part of a block would follow the record. A device that has no length keeps none.
+            let _ = self.file.set_len(self.place);
+        }
+        let record = TraceRecord {
+            kind: END_RECORD,
+            number: self.lost,
+            ..TraceRecord::zeroed()
+        };
+        if let Err(fault) = self.file.write_all_at(bytes_of(&record), self.place) {
+            self.lost += 1;
+            self.fault.get_or_insert(fault);
+        }
+    }
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,267 @@
+//! Spans of the application in the trace of its rank, for the crate `ripstop-tracing`.
+//!
+//! A span is recorded without the lock of the engine, because a thread may enter one in the middle of a turn: in a reduction of
+//! the application, or when a buffer is dropped. No code of the application runs under the lock of a [`SpanRecorder`].
+
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    fmt, mem,
+    sync::{
+        Arc, Mutex, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+};
+
+use bytemuck::{Zeroable, bytes_of};
+
+use super::{
+    file::{BLOCK_LEN, TraceFile, lock},
+    format::{SPAN_RECORD, SPAN_TEXT_RECORD, TraceRecord, TracedOp},
+};
+use crate::clock::machine_nanos;
+
+/// True while a rank of this process records a trace.
+static IS_RECORDING: AtomicBool = AtomicBool::new(false);
+
+/// The recorders of the process.
+static RECORDERS: Mutex<Vec<Weak<SpanRecorder>>> = Mutex::new(Vec::new());
+
+thread_local! {
+    /// Recorder of the rank that began on this thread.
+    static OF_THREAD: RefCell<Weak<SpanRecorder>> = const { RefCell::new(Weak::new()) };
+}
+
+/// Returns true while a rank of this process records a trace.
+#[inline]
+pub fn is_recording() -> bool {
+    IS_RECORDING.load(Ordering::Relaxed)
+}
+
+/// A span of the application that the trace of a rank records when this is dropped.
+pub struct ApplicationSpan {
+    recorder: Arc<SpanRecorder>,
+    number: u64,
+}
+
+impl fmt::Debug for ApplicationSpan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ApplicationSpan({})", self.number)
+    }
+}
+
+impl ApplicationSpan {
+    /// Begins a span of this name and source line. Returns `None` if there is no trace, or if the process has several ranks and
+    /// none of them began on this thread.
+    #[must_use]
+    pub fn begin(name: &str, file: &str, line: u32) -> Option<Self> {
+        if !is_recording() {
+            return None;
+        }
+        let recorder = recorder_of_thread()?;
+        let number = lock(&recorder.spans).begin(name, file, line)?;
+        Some(Self { recorder, number })
+    }
+
+    /// Records that a thread enters the span.
+    pub fn enter(&self) {
+        if let Some(open) = lock(&self.recorder.spans).open.get_mut(&self.number) {
+            if open.depth == 0 {
+                open.entered = machine_nanos();
+            }
+            open.depth += 1;
+        }
+    }
+
+    /// Records that a thread leaves the span.
+    pub fn exit(&self) {
+        if let Some(open) = lock(&self.recorder.spans).open.get_mut(&self.number) {
+            open.depth = open.depth.saturating_sub(1);
+            if open.depth == 0 {
+                open.leave(machine_nanos());
+            }
+        }
+    }
+}
+
+impl Drop for ApplicationSpan {
+    fn drop(&mut self) {
+        let mut spans = lock(&self.recorder.spans);
+        if let Some(open) = spans.open.remove(&self.number) {
+            spans.push(&open.record);
+        }
+    }
+}
+
+fn recorder_of_thread() -> Option<Arc<SpanRecorder>> {
+    // The storage of a thread that ends may be gone.
+    let own = OF_THREAD.try_with(|own| own.borrow().upgrade()).ok()?;
+    own.or_else(|| {
+        let recorders = lock(&RECORDERS);
+        let [only] = recorders.as_slice() else {
+            return None;
+        };
+        only.upgrade()
+    })
+}
+
+/// Records spans in a buffer, and writes it to the file of the rank.
+pub(super) struct SpanRecorder {
+    spans: Mutex<OpenSpans>,
+}
+
+struct OpenSpans {
+    file: Arc<Mutex<TraceFile>>,
+    block: Vec<u8>,
+    open: BTreeMap<u64, OpenSpan>,
+    /// Spans that have begun.
+    begun: u64,
+    /// Names of the threads that have begun spans, as places in the texts. Their own numbers are their places here.
+    threads: Vec<(thread::ThreadId, u32)>,
+    texts: BTreeMap<String, u32>,
+    /// True when the rank has left its job.
+    is_finished: bool,
+}
+
+/// A span that has begun, as its record is if no thread enters it again.
+struct OpenSpan {
+    record: TraceRecord,
+    /// Number of threads inside.
+    depth: u32,
+    /// When the first of them entered.
+    entered: u64,
+}
+
+impl SpanRecorder {
+    /// Records the spans of this process from now on.
+    pub(super) fn start(file: Arc<Mutex<TraceFile>>) -> Arc<Self> {
+        let recorder = Arc::new(Self {
+            spans: Mutex::new(OpenSpans {
+                file,
+                block: Vec::new(),
+                open: BTreeMap::new(),
+                begun: 0,
+                threads: Vec::new(),
+                texts: BTreeMap::new(),
+                is_finished: false,
+            }),
+        });
+        lock(&RECORDERS).push(Arc::downgrade(&recorder));
+        OF_THREAD.set(Arc::downgrade(&recorder));
+        update_recording();
+        recorder
+    }
+
+    /// Writes what was recorded, for the case that the rank is killed.
+    pub(super) fn flush(&self) {
+        lock(&self.spans).write_block();
+    }
+
+    /// Writes everything, also spans that have not ended, and records nothing afterwards. The caller does not hold the lock of the
+    /// engine, because subscribers of the `tracing` crate are asked again which spans they want.
+    pub(super) fn finish(&self) {
+        let mut spans = lock(&self.spans);
+        let now = machine_nanos();
+        for mut open in mem::take(&mut spans.open).into_values() {
+            if open.depth > 0 {
+                open.leave(now);
+            }
+            open.record.flags = TracedOp::OPEN;
+            open.record.end = now;
+            spans.push(&open.record);
+        }
+        spans.write_block();
+        spans.is_finished = true;
+        drop(spans);
+        lock(&RECORDERS).retain(|one| {
+            let one = one.upgrade();
+            one.is_some_and(|one| !lock(&one.spans).is_finished)
+        });
+        update_recording();
+    }
+}
+
+/// Sets [`IS_RECORDING`], and makes filters of the `tracing` crate ask for it again.
+fn update_recording() {
+    let is_recording = !lock(&RECORDERS).is_empty();
+    IS_RECORDING.store(is_recording, Ordering::Relaxed);
+    tracing::callsite::rebuild_interest_cache();
+}
+
+impl OpenSpans {
+    fn begin(&mut self, name: &str, file: &str, line: u32) -> Option<u64> {
+        if self.is_finished {
+            return None;
+        }
+        let (thread, thread_name) = self.thread();
+        let record = TraceRecord {
+            kind: SPAN_RECORD,
+            at: self.text(&format!("{file}:{line}")),
+            name: self.text(name),
+            peer: thread,
+            comm: thread_name,
+            ..TraceRecord::zeroed()
+        };
+        let open = OpenSpan {
+            record,
+            depth: 0,
+            entered: 0,
+        };
+        self.begun += 1;
+        self.open.insert(self.begun, open);
+        Some(self.begun)
+    }
+
+    /// Returns the number of this thread, and the number of the text with its name.
+    fn thread(&mut self) -> (u32, u32) {
+        let current = thread::current();
+        let known = self.threads.iter().zip(0..);
+        for ((id, name), number) in known {
+            if *id == current.id() {
+                return (number, *name);
+            }
+        }
+        let number = u32::try_from(self.threads.len()).unwrap_or(u32::MAX);
+        let name = self.text(current.name().unwrap_or("thread"));
+        self.threads.push((current.id(), name));
+        (number, name)
+    }
+
+    fn text(&mut self, text: &str) -> u32 {
+        if let Some(number) = self.texts.get(text) {
+            return *number;
+        }
+        let number = u32::try_from(self.texts.len()).unwrap_or(u32::MAX);
+        TraceRecord::push_text(&mut self.block, SPAN_TEXT_RECORD, number, text);
+        self.texts.insert(text.to_owned(), number);
+        number
+    }
+
+    fn push(&mut self, record: &TraceRecord) {
+        // A span that no thread has entered did not happen.
+        if record.begin == 0 {
+            return;
+        }
+        self.block.extend_from_slice(bytes_of(record));
+        if self.block.len() >= BLOCK_LEN {
+            lock(&self.file).write_timed(&mut self.block);
+        }
+    }
+
+    fn write_block(&mut self) {
+        lock(&self.file).write(&self.block);
+        self.block.clear();
+    }
+}
+
+impl OpenSpan {
+    /// Counts the time since the first thread entered.
+    fn leave(&mut self, now: u64) {
+        if self.record.begin == 0 {
+            self.record.begin = self.entered;
+        }
+        self.record.end = now;
+        self.record.bytes += now.saturating_sub(self.entered);
+    }
+}
