@@ -61,7 +61,7 @@ impl EngineCore {
 
     /// Returns the number of operations that have ended, from numbers that are kept in any case.
     fn ended(&self, arrived: u64, comms: &[PublishedComm]) -> u64 {
-        let stored = self.p2p.messages.all().count() as u64;
+        let stored = self.p2p.tables().stored_messages().count() as u64;
         let sent = self.p2p.common.peers.exchanged().map(|peer| peer.sent);
         let begun = comms.iter().map(|comm| comm.next);
         let running = self.programs.running_collectives().count() as u64;
