@@ -65,10 +65,9 @@ impl SpareHandles {
         Arc::strong_count(&comm.inner) == self.count.get() + 1
     }
 
-    /// Caches a handle. The cached ones, if there are any, belong to the same communicator.
+    /// Caches a handle of the communicator to which the handles belong.
     #[inline]
     fn push(&self, comm: Comm) {
-        self.inner.set(Arc::as_ptr(&comm.inner));
         self.count.set(self.count.get() + 1);
         mem::forget(comm);
     }
@@ -94,12 +93,15 @@ pub(super) fn clone_handle(comm: &Comm) -> Comm {
 /// Caches a handle that a future no longer needs.
 #[inline]
 pub(super) fn cache_handle(comm: Comm) {
-    let fits = SPARE.with(|spare| {
-        spare.are_of(&comm) && spare.count.get() < SPARE_MAX && !spare.are_last(&comm)
+    let unkept = SPARE.with(|spare| {
+        let fits = spare.are_of(&comm) && spare.count.get() < SPARE_MAX && !spare.are_last(&comm);
+        if fits {
+            spare.push(comm);
+            return None;
+        }
+        Some(comm)
     });
-    if fits {
-        SPARE.with(|spare| spare.push(comm));
-    } else {
+    if let Some(comm) = unkept {
         keep_other(comm);
     }
 }
@@ -157,7 +159,10 @@ fn keep_other(comm: Comm) {
     let may = executor::drives(comm.shared()) && Arc::strong_count(&comm.inner) > 1;
     if may && !SPARE.with(|spare| spare.are_of(&comm)) {
         clear();
-        SPARE.with(|spare| spare.push(comm));
+        SPARE.with(|spare| {
+            spare.inner.set(Arc::as_ptr(&comm.inner));
+            spare.push(comm);
+        });
     }
 }
 
