@@ -77,11 +77,11 @@ impl OpSlot {
         hold: impl FnOnce(&mut ErasedBuffer) -> BufferArea,
     ) -> u32 {
         self.state = life; // first, so that a panic of the buffer's own code leaves a slot that is never used again
+        self.info = info; // before the buffer's own code, so that it is copied once
         self.area = hold(&mut self.held);
         self.orphan = false;
         self.marks = 0;
         debug_assert!(!self.lent, "a free slot has no buffer");
-        self.info = info;
         self.generation
     }
 
