@@ -36,6 +36,11 @@ impl Timers {
         self.pending.remove(&id).is_some()
     }
 
+    /// Returns true if no timer is pending.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pending.is_empty()
+    }
+
     /// Returns the earliest deadline.
     pub(crate) fn next(&self) -> Option<ClockTime> {
         self.pending.first_key_value().map(|(id, _)| id.deadline)

@@ -144,7 +144,7 @@ impl EngineCommons {
 
     /// Returns true if the next turn needs the current time.
     pub(crate) fn needs_time(&self) -> bool {
-        self.timers.next().is_some() || !self.peers.reliable || self.watches
+        !self.timers.is_empty() || !self.peers.reliable || self.watches
     }
 
     #[inline]
