@@ -12,7 +12,7 @@ use std::{
 use super::{Comm, Status, Tag, handle_cache};
 use crate::{
     buffer::RecvBuf,
-    engine::{Engine, SendStart},
+    engine::{Engine, EngineCore, SendStart},
     error::{ErrorKind, OpError},
     executor::poll_proceed,
     group::CommRank,
@@ -235,16 +235,27 @@ impl<B: RecvBuf> RecvOp<B> {
         Some((buf, status))
     }
 
-    /// Polls for the received message and its communicator.
-    fn poll_landed(&mut self, cx: &Context<'_>) -> Poll<RecvOutcome<B>> {
+    /// Makes turns if the engine knows of this receive only as the expected one. Otherwise returns false.
+    #[inline(always)]
+    fn turn_for_expected(&self) -> bool {
+        match &self.state {
+            MessageOpState::InFlight(flight) => {
+                let shared = flight.comm.shared();
+                shared.turn_for_expected(flight.ticket.op)
+            }
+            _ => false,
+        }
+    }
+
+    /// Polls for the received message and its communicator. Makes no turns if that `has_turned`.
+    fn poll_landed(&mut self, cx: &Context<'_>, has_turned: bool) -> Poll<RecvOutcome<B>> {
         let MessageOpState::InFlight(flight) = &self.state else {
             return Poll::Ready(Err(self.take_failure()));
         };
         let ticket = &flight.ticket;
         let shared = flight.comm.shared();
-        let (outcome, buf) = ready!(shared.poll(ticket.op, cx.waker(), |core| {
-            core.p2p.common.take_recv(ticket)
-        }));
+        let take = |core: &mut EngineCore| core.p2p.common.take_recv(ticket);
+        let (outcome, buf) = ready!(shared.poll_after(has_turned, ticket.op, cx.waker(), take));
         let MessageOpState::InFlight(flight) = mem::replace(&mut self.state, MessageOpState::Taken)
         else {
             unreachable!("just seen")
@@ -263,7 +274,11 @@ impl<B: RecvBuf> RecvOp<B> {
         {
             return Poll::Ready(Ok(*done));
         }
-        let landed = ready!(self.poll_landed(cx));
+        let has_turned = self.turn_for_expected();
+        if has_turned && let Some(received) = self.take_arrived() {
+            return Poll::Ready(Ok(received));
+        }
+        let landed = ready!(self.poll_landed(cx, has_turned));
         Poll::Ready(landed.map(|(buf, landed, comm)| {
             let status = status_of::<B::Elem>(&comm, &landed);
             handle_cache::cache_handle(comm);
@@ -282,7 +297,7 @@ impl<B: RecvBuf> RecvOp<B> {
     pub(super) async fn landed(mut self) -> Result<MessageStatus, OpError<B>> {
         let landed = poll_fn(|cx| {
             ready!(poll_proceed(cx));
-            self.poll_landed(cx)
+            self.poll_landed(cx, false)
         });
         let (_, landed, _) = landed.await?;
         Ok(landed)

@@ -7,13 +7,17 @@
 //! While the state lasts, one receive can be *expected*: it is posted, but only its slot knows of it. Nothing can come between
 //! it and a message that this rank sends to itself, because whatever looks at posted receives first ends the calm, and that
 //! posts the receive like any other. It is the only one, so it is the earliest.
+//!
+//! A poll of the expected receive makes turns without ending the calm. A short message of another rank is then copied straight
+//! into the receive ([`PointToPoint::land_expected`]). Everything else that a turn finds ends the calm first.
 
 use std::panic::Location;
 
 use super::{Engine, PointToPoint, commons::CalmState};
 use crate::{
     buffer::RecvBuf,
-    ops::{OpInfo, OpTicket},
+    ops::{EXPECTED_SLOT, OpInfo, OpTicket},
+    proto::wire::OpId,
 };
 
 /// Length in bytes from which on a message takes the ordinary way: copying it takes longer than all checks.
@@ -23,9 +27,13 @@ impl Engine {
     /// Records that the engine may change, so that the next call looks again.
     #[inline]
     pub(crate) fn disturb(&mut self) {
-        if self.core.p2p.common.calm != CalmState::Disturbed {
-            self.core.p2p.end_calm();
-        }
+        self.core.p2p.disturb();
+    }
+
+    /// Returns true if this is the expected receive. Then its message has not come.
+    #[inline]
+    pub(crate) fn is_expected(&self, op: OpId) -> bool {
+        self.core.p2p.common.calm == CalmState::Expecting && op.slot == EXPECTED_SLOT
     }
 
     /// Returns true if a receive can be posted, and a message sent, without any check of what is rare, and without anything to do
@@ -86,6 +94,14 @@ impl Engine {
 }
 
 impl PointToPoint {
+    /// Records that the engine may change, so that the next call looks again.
+    #[inline(always)]
+    pub(in crate::engine) fn disturb(&mut self) {
+        if self.common.calm != CalmState::Disturbed {
+            self.end_calm();
+        }
+    }
+
     fn is_calm(&self) -> bool {
         let common = &self.common;
         let is_at_work = !(common.ended | common.closing | common.leaving);

@@ -204,12 +204,19 @@ impl Engine {
         self.core.p2p.common.now = now;
         let mut events = self.driver.progress(ARRIVALS_MAX, &mut self.core).events;
         if self.core.programs.has_slot_waiters() {
+            self.disturb();
             events += self.collectives().poll_collective_slots();
             self.core.handle_deferred_events();
         }
-        self.core.expire(now);
+        if !self.core.p2p.common.timers.is_empty() {
+            self.core.expire(now);
+        }
         if self.core.p2p.common.watches {
+            self.disturb();
             self.check_liveness(now, events < ARRIVALS_MAX);
+        }
+        if self.core.p2p.common.calm != commons::CalmState::Disturbed {
+            return events; // nothing waits to be posted
         }
         if self.core.p2p.common.peers.reliable {
             self.flush();
@@ -357,6 +364,7 @@ impl EngineCore {
     /// Ends the operations and sleeps whose time limit has passed.
     fn expire(&mut self, now: ClockTime) {
         while let Some(key) = self.p2p.common.timers.pop_expired(now) {
+            self.p2p.disturb();
             if key >= sleeper::KEYS {
                 self.expire_sleeper(key);
                 continue;

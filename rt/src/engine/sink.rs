@@ -23,6 +23,10 @@ use crate::{
 impl Sink for EngineCore {
     #[inline]
     fn message(&mut self, rank: WorldRank, header: &[u8], body: PayloadView<'_>) {
+        if self.p2p.land_expected(rank, header, body) {
+            return;
+        }
+        self.p2p.disturb();
         let Some((kind, base)) = wire::read_base(header) else {
             self.p2p.common.refused += 1;
             return;
@@ -38,6 +42,7 @@ impl Sink for EngineCore {
     }
 
     fn place(&mut self, rank: WorldRank, header: &[u8], len: usize) -> Option<MessagePlace> {
+        self.p2p.disturb();
         self.p2p.lend_place(rank, header, len)
     }
 
@@ -48,6 +53,7 @@ impl Sink for EngineCore {
         header: &[u8],
         body: PayloadView<'_>,
     ) {
+        self.p2p.disturb();
         let op = OpId::unpack(token.0);
         if self.p2p.is_arriving(op) {
             return self.p2p.end_arrival(op, from, header, body);
@@ -60,6 +66,7 @@ impl Sink for EngineCore {
     }
 
     fn returned(&mut self, token: CommandToken) {
+        self.p2p.disturb();
         let op = OpId::unpack(token.0);
         self.p2p.common.take_over_buffer(op);
         if self.p2p.is_arriving(op) {
@@ -69,6 +76,7 @@ impl Sink for EngineCore {
     }
 
     fn complete(&mut self, token: CommandToken) {
+        self.p2p.disturb();
         self.p2p.common.commands_in_flight -= 1;
         let op = OpId::unpack(token.0);
         let Some(slot) = self.p2p.common.ops.get(op) else {
@@ -81,11 +89,13 @@ impl Sink for EngineCore {
     }
 
     fn fetched(&mut self, token: CommandToken, old: u64) {
+        self.p2p.disturb();
         self.p2p.common.commands_in_flight -= 1;
         self.p2p.claimed(OpId::unpack(token.0), old);
     }
 
     fn failed(&mut self, token: CommandToken, why: CommandFailure) {
+        self.p2p.disturb();
         if is_token(token) {
             return self
                 .p2p
@@ -107,6 +117,7 @@ impl Sink for EngineCore {
     }
 
     fn reached(&mut self, token: CommandToken) {
+        self.p2p.disturb();
         if is_token(token) {
             self.p2p.common.notify_list(token, TaskListEvent::Reached);
         } else {
@@ -115,10 +126,12 @@ impl Sink for EngineCore {
     }
 
     fn triggered(&mut self, token: CommandToken) {
+        self.p2p.disturb();
         self.p2p.common.notify_list(token, TaskListEvent::Triggered);
     }
 
     fn peer_down(&mut self, peer: WorldRank, why: DownCause) {
+        self.p2p.disturb();
         if let Some(liveness) = self.liveness.as_mut().filter(|_| why == DownCause::Failed) {
             liveness.lost.push(peer);
         }

@@ -37,6 +37,9 @@ const BLOCK: usize = 64;
 /// Place of the first slot in its block. It is kept for one receive at a time that only its slot knows of.
 const FIRST: usize = 0;
 
+/// Index of the slot of the expected receive.
+pub(crate) const EXPECTED_SLOT: u32 = 0;
+
 /// All operations of one runtime.
 pub(crate) struct OpTable {
     blocks: Vec<Box<[OpSlot; BLOCK]>>,
@@ -134,7 +137,7 @@ impl OpTable {
         let info = OpInfo { at, ..*info };
         let generation = slot.begin(info, OpState::Expected, |held| held.hold_recv(buf));
         OpTicket::new(OpId {
-            slot: 0,
+            slot: EXPECTED_SLOT,
             generation,
         })
     }
@@ -148,7 +151,7 @@ impl OpTable {
     /// Returns the operation in the slot of the expected receive.
     pub(crate) fn expected_id(&mut self) -> OpId {
         OpId {
-            slot: 0,
+            slot: EXPECTED_SLOT,
             generation: self.expected().generation(),
         }
     }
@@ -316,7 +319,7 @@ impl OpTable {
     /// Makes a slot available to other operations, except for the first one, which is always kept for an expected receive.
     #[inline(always)]
     fn free_again(&mut self, index: u32) {
-        if index != 0 {
+        if index != EXPECTED_SLOT {
             self.free.push(index);
         }
     }
@@ -336,8 +339,11 @@ impl OpTable {
         let generation = self.first_generation;
         self.blocks
             .push(Box::new([(); BLOCK].map(|()| OpSlot::free(generation))));
-        self.free
-            .extend((first..).take(BLOCK).filter(|&index| index != 0));
+        self.free.extend(
+            (first..)
+                .take(BLOCK)
+                .filter(|&index| index != EXPECTED_SLOT),
+        );
         self.free.pop().expect("just filled")
     }
 

@@ -45,9 +45,37 @@ impl RuntimeShared {
         waker: &Waker,
         take: impl Fn(&mut EngineCore) -> Option<R>,
     ) -> Poll<R> {
+        self.poll_after(false, op, waker, take)
+    }
+
+    /// Makes the turns of a poll for the expected receive, without ending the calm. Does nothing, and returns false, for another
+    /// operation.
+    #[inline(never)]
+    pub(crate) fn turn_for_expected(&self, op: OpId) -> bool {
+        let mut engine = self.engine.lock();
+        if !engine.is_expected(op) {
+            return false;
+        }
+        let disturbed = self.make_turns_for(op, &mut engine);
+        self.finish(engine);
+        if disturbed {
+            self.notifier.notify();
+        }
+        true
+    }
+
+    /// Does the same as [`poll`](Self::poll). Makes no turns if [`turn_for_expected`](Self::turn_for_expected) has just made them.
+    #[inline]
+    pub(crate) fn poll_after<R>(
+        &self,
+        has_turned: bool,
+        op: OpId,
+        waker: &Waker,
+        take: impl Fn(&mut EngineCore) -> Option<R>,
+    ) -> Poll<R> {
         let mut engine = self.lock_engine();
         // `None` before turns were made; afterwards, true if the agent must be notified.
-        let mut turned = None;
+        let mut turned = has_turned.then_some(false);
         let polled = loop {
             if let Some(taken) = take(&mut engine.core) {
                 break Poll::Ready(taken);
@@ -91,6 +119,7 @@ impl RuntimeShared {
     #[inline]
     fn turn_budget(&self, engine: &mut Engine) -> (u32, bool) {
         if !executor::drives(self) {
+            engine.disturb(); // other threads may use the runtime at the same time
             return self.foreign_poll_turns(engine, self.turns_per_poll());
         }
         if engine.watch.is_guarded() {

@@ -56,6 +56,15 @@ pub(crate) struct EnginePeer {
     due: Option<(ClockTime, TimerId)>,
 }
 
+/// What a peer must be told of the room that its messages have left.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RoomDue {
+    /// True if it lacks many credits.
+    pub(crate) credits: bool,
+    /// True if its limit of messages should be raised.
+    pub(crate) quota: bool,
+}
+
 /// Room for unexpected messages, for all peers together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UnexpectedLimits {
@@ -385,6 +394,14 @@ impl EnginePeer {
             clock_dirty: false,
             due: None,
         }
+    }
+
+    /// Records that a message of the peer has reached its receive. Returns what the peer must be told.
+    #[inline(always)]
+    pub(crate) fn note_left(&mut self, bytes: usize) -> RoomDue {
+        let quota = self.quota_granted.leave();
+        let credits = self.credits.owe(bytes);
+        RoomDue { credits, quota }
     }
 
     fn timeout(&self) -> Option<ClockTime> {

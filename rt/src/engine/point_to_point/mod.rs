@@ -5,6 +5,7 @@
 //! only that.
 
 mod arrivals;
+mod expected_recv;
 mod hw_matching;
 pub(in crate::engine) mod message;
 mod order;

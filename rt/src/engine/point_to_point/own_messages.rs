@@ -76,7 +76,7 @@ impl PointToPoint {
             return false; // it fails, and the store keeps the message, as with any other sender
         }
         let arrival = self.matching.give(earliest);
-        let waker = land_own(slot, envelope, arrival, bytes);
+        let waker = land_short(slot, envelope, arrival, PayloadView::from_slice(bytes));
         if let Some(waker) = waker {
             self.common.wakers.push(waker);
         }
@@ -95,7 +95,7 @@ impl PointToPoint {
             return false;
         }
         let arrival = self.matching.number_arrival();
-        let waker = land_own(slot, envelope, arrival, bytes);
+        let waker = land_short(slot, envelope, arrival, PayloadView::from_slice(bytes));
         debug_assert!(
             waker.is_none(),
             "a poll that finds nothing posts the receive"
@@ -136,13 +136,13 @@ fn own_envelope(me: WorldRank, info: &OpInfo) -> MessageEnvelope {
 
 /// Copies a message into a receive that takes it, and completes the receive.
 #[inline(always)]
-fn land_own(
+pub(super) fn land_short(
     slot: &mut OpSlot,
     envelope: MessageEnvelope,
     arrival: ArrivalNumber,
-    bytes: &[u8],
+    body: PayloadView<'_>,
 ) -> Option<Waker> {
-    let filled = slot.fill(0, PayloadView::from_slice(bytes));
+    let filled = slot.fill(0, body);
     assert!(filled, "`admit` said so");
-    slot.land(MessageStatus::of(envelope, arrival, bytes.len()))
+    slot.land(MessageStatus::of(envelope, arrival, body.len()))
 }

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     engine::{
         OneSidedCommand,
-        commons::{EngineCommons, program_events::ProgramEvent},
+        commons::{EngineCommons, peer::RoomDue, program_events::ProgramEvent},
     },
     error::ErrorKind,
     group::WorldRank,
@@ -565,14 +565,22 @@ impl PointToPoint {
     /// Returns credits to the sender, because its message has left the store.
     #[inline(always)]
     pub(in crate::engine) fn pay_back(&mut self, rank: WorldRank, bytes: usize) {
+        let due = self.common.peers.peer_mut(rank).note_left(bytes);
+        self.pay_back_due(rank, due);
+    }
+
+    /// Tells a sender that there is room again, if that is due. A message to it then waits to be posted.
+    #[inline(always)]
+    pub(super) fn pay_back_due(&mut self, rank: WorldRank, due: RoomDue) {
         let scarce = self.common.peers.grants().is_scarce();
-        let peer = self.common.peers.peer_mut(rank);
-        let raise = peer.quota_granted.leave();
-        if peer.credits.owe(bytes) && self.common.peers.down(rank).is_none() {
-            self.common.say_credits(rank);
-        }
-        if raise || scarce {
-            self.replenish(rank);
+        if due.credits | due.quota | scarce {
+            self.disturb();
+            if due.credits && self.common.peers.down(rank).is_none() {
+                self.common.say_credits(rank);
+            }
+            if due.quota || scarce {
+                self.replenish(rank);
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Tests of engines over drivers in this process, with a clock that the test controls.
 
+mod calm;
 mod closing;
 mod ends;
 mod headers;
