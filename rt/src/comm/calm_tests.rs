@@ -75,6 +75,159 @@ fn a_rank_that_only_talks_to_itself_sends_by_the_driver_now_and_then() {
     );
 }
 
+/// Ways out of the short path, of a rank that talks to itself. Those of a message of another rank are in
+/// rt/src/engine/tests/calm.rs.
+mod ways_out {
+    use std::thread;
+
+    use super::*;
+    use crate::proto::wire::OpId;
+
+    /// Runs a test as the only rank of a job, after a first message.
+    fn alone(test: impl AsyncFnOnce(&Comm)) {
+        let runtime = Runtime::builder().init().unwrap();
+        let world = runtime.world();
+        runtime.block_on(async {
+            let first = world.recv_into(0, 7, [0_u64]);
+            world.send(0, 7, [9_u64]).await.unwrap();
+            assert_eq!(first.await.unwrap().0, [9]);
+            test(&world).await;
+        });
+    }
+
+    /// Posts a receive for this rank's messages with tag 7, of which only its slot knows.
+    fn expect<B: RecvBuf>(comm: &Comm, buf: B) -> RecvOp<B> {
+        let recv = comm.recv_into(0, 7, buf);
+        assert!(is_expecting(comm));
+        recv
+    }
+
+    fn is_expecting(comm: &Comm) -> bool {
+        let first = OpId {
+            slot: 0,
+            generation: 0,
+        };
+        comm.shared().look(|engine| engine.is_expected(first))
+    }
+
+    async fn value(recv: RecvOp<[u64; 1]>) -> u64 {
+        recv.await.expect("this rank lives").0[0]
+    }
+
+    #[test]
+    fn a_message_of_another_type_fails_the_receive_and_stays() {
+        alone(async |world| {
+            let recv = expect(world, [3_u32]);
+            world.send(0, 7, [1_u64]).await.unwrap();
+            let failed = recv.await.expect_err("another type");
+            assert!(matches!(failed.error.kind, ErrorKind::TypeMismatch { .. }));
+            assert_eq!(failed.buf, [3]);
+            assert_eq!(value(world.recv_into(0, 7, [0])).await, 1);
+        });
+    }
+
+    #[test]
+    fn a_message_that_is_too_long_fails_the_receive_and_stays() {
+        alone(async |world| {
+            let recv = expect(world, [3_u64]);
+            world.send(0, 7, [1_u64, 2]).await.unwrap();
+            let failed = recv.await.expect_err("too long");
+            assert!(matches!(
+                failed.error.kind,
+                ErrorKind::Truncated { sent: 2, room: 1 }
+            ));
+            assert_eq!(failed.buf, [3]);
+            let again = world.recv_into(0, 7, [0_u64; 2]).await;
+            assert_eq!(again.unwrap().0, [1, 2]);
+        });
+    }
+
+    #[test]
+    fn a_dropped_receive_leaves_its_message_to_the_next_one() {
+        alone(async |world| {
+            drop(expect(world, [0_u64]));
+            world.send(0, 7, [1_u64]).await.unwrap();
+            assert_eq!(value(world.recv_into(0, 7, [0])).await, 1);
+
+            let has_come = expect(world, [0_u64]);
+            world.send(0, 7, [2_u64]).await.unwrap();
+            drop(has_come);
+            assert_eq!(value(world.recv_into(0, 7, [0])).await, 2);
+        });
+    }
+
+    #[test]
+    fn a_revoked_communicator_fails_the_receive_and_the_send() {
+        alone(async |world| {
+            let comm = world.dup().await.unwrap();
+            let recv = expect(&comm, [3_u64]);
+            comm.revoke();
+            let failed = recv.await.expect_err("revoked");
+            assert!(matches!(failed.error.kind, ErrorKind::Revoked));
+            let failed = comm.send(0, 7, [1_u64]).await.expect_err("revoked");
+            assert!(matches!(failed.error.kind, ErrorKind::Revoked));
+        });
+    }
+
+    #[test]
+    fn a_receive_that_a_second_thread_posts_comes_second() {
+        alone(async |world| {
+            let first = expect(world, [0_u64]);
+            let second = thread::scope(|scope| {
+                let post = || world.recv_into(Source::Any, Tag::Any, [0_u64]);
+                scope.spawn(post).join().expect("no panic")
+            });
+            world.send(0, 7, [1_u64]).await.unwrap();
+            world.send(0, 7, [2_u64]).await.unwrap();
+            assert_eq!((value(first).await, value(second).await), (1, 2));
+        });
+    }
+
+    #[test]
+    fn a_message_that_a_second_thread_sends_comes_first() {
+        alone(async |world| {
+            let recv = expect(world, [0_u64]);
+            thread::scope(|scope| {
+                scope.spawn(|| world.send(0, 7, [1_u64]).detach());
+            });
+            world.send(0, 7, [2_u64]).await.unwrap();
+            assert_eq!(value(recv).await, 1);
+            assert_eq!(value(world.recv_into(0, 7, [0])).await, 2);
+        });
+    }
+
+    #[test]
+    fn a_wildcard_that_is_posted_between_comes_second_and_takes_what_the_first_does_not() {
+        alone(async |world| {
+            let exact = expect(world, [0_u64]);
+            let any = world.recv_into(Source::Any, Tag::Any, [0_u64]);
+            world.send(0, 8, [1_u64]).await.unwrap();
+            world.send(0, 7, [2_u64]).await.unwrap();
+            assert_eq!((value(exact).await, value(any).await), (2, 1));
+        });
+    }
+
+    #[test]
+    fn a_channel_and_a_wildcard_get_their_messages_in_the_order_in_which_they_were_posted() {
+        alone(async |world| {
+            let channel = world.channel::<u64>(0, 7).unwrap();
+            let first = channel.recv_into([0]);
+            assert!(is_expecting(world));
+            let second = world.recv_into(Source::Any, Tag::Any, [0_u64]);
+            channel.send([1]).await.unwrap();
+            channel.send([2]).await.unwrap();
+            assert_eq!((value(first).await, value(second).await), (1, 2));
+
+            let first = world.recv_into(Source::Any, Tag::Any, [0_u64]);
+            assert!(is_expecting(world));
+            let second = channel.recv_into([0]);
+            channel.send([3]).await.unwrap();
+            channel.send([4]).await.unwrap();
+            assert_eq!((value(first).await, value(second).await), (3, 4));
+        });
+    }
+}
+
 /// A receive of any buffer.
 trait PostedRecv {
     fn is_done(&self) -> bool;
