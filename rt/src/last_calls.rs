@@ -34,8 +34,16 @@ pub(crate) fn compare_calls(shared: &Arc<RuntimeShared>, in_order: bool) -> Resu
     }
     executor::block_on(shared, wait_for_all(shared));
     let untold = shared.with(|engine| {
-        engine.core.collectives().tell_members_of_mismatch();
-        engine.core.collectives().take_untold_mismatch()
+        engine
+            .core
+            .collectives()
+            .disagreements()
+            .tell_members_of_mismatch();
+        engine
+            .core
+            .collectives()
+            .disagreements()
+            .take_untold_mismatch()
     });
     untold.map_or(Ok(()), |(comm, kind)| {
         Err(Error {
@@ -47,10 +55,22 @@ pub(crate) fn compare_calls(shared: &Arc<RuntimeShared>, in_order: bool) -> Resu
 
 /// Notifies the peers that ranks called different collectives, before this rank ends without closing because of that.
 pub(crate) fn notify_mismatch(shared: &Arc<RuntimeShared>) {
-    if !shared.with(|engine| engine.core.collectives().knows_of_mismatch()) {
+    if !shared.with(|engine| {
+        engine
+            .core
+            .collectives()
+            .disagreements()
+            .knows_of_mismatch()
+    }) {
         return;
     }
-    shared.with(|engine| engine.core.collectives().tell_members_of_mismatch());
+    shared.with(|engine| {
+        engine
+            .core
+            .collectives()
+            .disagreements()
+            .tell_members_of_mismatch()
+    });
     executor::block_on(shared, async {
         let end = shared.clock.now() + LIMIT;
         let [mut pause, longest] = PAUSES;

@@ -349,8 +349,13 @@ fn poll_mismatch<I: SendBuf, O: RecvBuf>(
         && let ErrorKind::Mismatch { .. } = &mismatch.failure.kind
     {
         let (ctx, shared) = (flight.comm.id() + 1, flight.comm.shared());
-        let descriptions =
-            shared.with(|engine| engine.core.collectives().poll_descriptions(ctx, cx.waker()));
+        let descriptions = shared.with(|engine| {
+            engine
+                .core
+                .collectives()
+                .disagreements()
+                .poll_descriptions(ctx, cx.waker())
+        });
         if descriptions.is_pending() {
             ready!(mismatch.limit.as_mut().poll(cx));
         }
@@ -369,7 +374,13 @@ fn poll_mismatch<I: SendBuf, O: RecvBuf>(
         ..
     } = *mismatch;
     if let ErrorKind::Mismatch { rank, other, calls } = &mut failure.kind {
-        let known = |engine: &mut Engine| engine.core.collectives().disagreement(comm.id() + 1);
+        let known = |engine: &mut Engine| {
+            engine
+                .core
+                .collectives()
+                .disagreements()
+                .disagreement(comm.id() + 1)
+        };
         if let Some((ranks, descriptions)) = comm.shared().with(known) {
             [*rank, *other] = ranks.map(|rank| rank.0 as usize);
             *calls = descriptions;

@@ -82,7 +82,7 @@ impl EngineCore {
 
     pub(crate) fn leave_group(&mut self, ctx: u32) {
         if let Some(group) = self.p2p.common.groups.leave(ctx) {
-            self.collectives().keep_calls(ctx, group);
+            self.collectives().disagreements().keep_calls(ctx, group);
             self.p2p.forget_unreported(ctx);
             self.collectives().forget_slots(ctx);
             self.collectives().forget_programs(ctx);

@@ -199,56 +199,61 @@ impl EngineCore {
         header: &[u8],
         body: PayloadView<'_>,
     ) {
-        let understood =
-            match kind {
-                WireKind::Eager => None,
-                WireKind::Rts => read(header).map(|header| self.handle_rts(rank, &header)),
-                WireKind::Rtr
-                | WireKind::Fragment
-                | WireKind::Atp
-                | WireKind::Ats
-                | WireKind::Cancel
-                | WireKind::CancelAck
-                | WireKind::SplitRtr
-                | WireKind::Credit
-                | WireKind::Ack
-                | WireKind::Nack
-                | WireKind::Grant
-                | WireKind::Limit
-                | WireKind::QuotaRecall
-                | WireKind::FetchRequest
-                | WireKind::FetchCandidate
-                | WireKind::FetchMatched
-                | WireKind::FetchIsFirst
-                | WireKind::FetchReturned => self.p2p.handle_kind(rank, kind, header, body),
-                WireKind::Blocked => read(header).map(|header| self.handle_blocked(rank, &header)),
-                WireKind::FetchedRts => {
-                    read(header).map(|header| self.handle_fetched_rts(rank, &header))
-                }
-                WireKind::Abort => read(header).map(|header| self.handle_abort(rank, &header)),
-                WireKind::StallProbe => {
-                    read(header).map(|header| self.handle_stall_probe(rank, &header))
-                }
-                WireKind::ProgramDone => {
-                    read(header).map(|header| self.handle_program_done(rank, &header))
-                }
-                WireKind::Quiesce => {
-                    read(header).map(|header| self.collectives().handle_quiesce(rank, &header))
-                }
-                WireKind::Quiesced => {
-                    read(header).map(|header| self.collectives().handle_quiesced(rank, &header))
-                }
-                WireKind::Revoke => read(header).map(|header| self.handle_revoke(rank, &header)),
-                WireKind::CallDescription => read(header)
-                    .map(|header| self.collectives().handle_call_description(rank, &header)),
-                WireKind::LastCalls => {
-                    read(header).map(|header| self.collectives().handle_last_calls(rank, &header))
-                }
-                WireKind::Agree => read(header)
-                    .map(|header| self.in_recovery(|part| part.handle_agree(rank, &header))),
-                WireKind::Ping | WireKind::Pong | WireKind::DeclaredDown | WireKind::Death => None, // an engine that watches peers
-                _ => self.windows().handle_window_kind(rank, kind, header, body),
-            };
+        let understood = match kind {
+            WireKind::Eager => None,
+            WireKind::Rts => read(header).map(|header| self.handle_rts(rank, &header)),
+            WireKind::Rtr
+            | WireKind::Fragment
+            | WireKind::Atp
+            | WireKind::Ats
+            | WireKind::Cancel
+            | WireKind::CancelAck
+            | WireKind::SplitRtr
+            | WireKind::Credit
+            | WireKind::Ack
+            | WireKind::Nack
+            | WireKind::Grant
+            | WireKind::Limit
+            | WireKind::QuotaRecall
+            | WireKind::FetchRequest
+            | WireKind::FetchCandidate
+            | WireKind::FetchMatched
+            | WireKind::FetchIsFirst
+            | WireKind::FetchReturned => self.p2p.handle_kind(rank, kind, header, body),
+            WireKind::Blocked => read(header).map(|header| self.handle_blocked(rank, &header)),
+            WireKind::FetchedRts => {
+                read(header).map(|header| self.handle_fetched_rts(rank, &header))
+            }
+            WireKind::Abort => read(header).map(|header| self.handle_abort(rank, &header)),
+            WireKind::StallProbe => {
+                read(header).map(|header| self.handle_stall_probe(rank, &header))
+            }
+            WireKind::ProgramDone => {
+                read(header).map(|header| self.handle_program_done(rank, &header))
+            }
+            WireKind::Quiesce => {
+                read(header).map(|header| self.collectives().handle_quiesce(rank, &header))
+            }
+            WireKind::Quiesced => {
+                read(header).map(|header| self.collectives().handle_quiesced(rank, &header))
+            }
+            WireKind::Revoke => read(header).map(|header| self.handle_revoke(rank, &header)),
+            WireKind::CallDescription => read(header).map(|header| {
+                self.collectives()
+                    .disagreements()
+                    .handle_call_description(rank, &header)
+            }),
+            WireKind::LastCalls => read(header).map(|header| {
+                self.collectives()
+                    .disagreements()
+                    .handle_last_calls(rank, &header)
+            }),
+            WireKind::Agree => {
+                read(header).map(|header| self.in_recovery(|part| part.handle_agree(rank, &header)))
+            }
+            WireKind::Ping | WireKind::Pong | WireKind::DeclaredDown | WireKind::Death => None, // an engine that watches peers
+            _ => self.windows().handle_window_kind(rank, kind, header, body),
+        };
         if understood.is_none() {
             self.p2p.common.refused += 1;
         }

@@ -158,8 +158,13 @@ impl CommInternals for Comm {
     #[cold]
     fn name_signature(&self, signature: CollectiveSignature, words: impl FnOnce() -> String) {
         let sig = signature.0.0;
-        self.shared()
-            .with(|engine| engine.core.collectives().name_signature(sig, words));
+        self.shared().with(|engine| {
+            engine
+                .core
+                .collectives()
+                .disagreements()
+                .name_signature(sig, words)
+        });
     }
 
     #[track_caller]

@@ -11,7 +11,7 @@ use std::{
     task::{Poll, Waker},
 };
 
-use super::{CollectivePart, ProgramTable};
+use super::{ProgramTable, disagreements::CallDisagreements};
 use crate::{
     buffer::TypeSig,
     engine::commons::collective_registry::{CollectiveFailure, CollectiveRegistry},
@@ -162,7 +162,7 @@ impl ProgramTable {
     }
 }
 
-impl CollectivePart<'_> {
+impl CallDisagreements<'_> {
     /// Records the description of collectives of this signature, for errors of ranks that disagree.
     #[cold]
     pub(crate) fn name_signature(&mut self, sig: u64, describe: impl FnOnce() -> String) {
@@ -181,7 +181,7 @@ impl CollectivePart<'_> {
     /// Records two ranks that disagree in a collective. Notifies the neighbors of the pair, and sends the descriptions of both
     /// calls as far as they are known.
     pub(super) fn note_pair(&mut self, id: CollectiveId, pair: DisagreeingRanks, is_new: bool) {
-        let first = self.p2p.common.calls.revoked_from(id.context);
+        let first = self.common.calls.revoked_from(id.context);
         let is_first = first.is_some_and(|(tag, _)| tag == id.sequence);
         let is_noted = is_first && self.programs.descriptions.note(id, pair);
         if is_new || is_noted {
@@ -199,7 +199,7 @@ impl CollectivePart<'_> {
 
     /// Notifies the neighbors of what this rank has called, if it is one of two that disagree and has not said so before.
     pub(super) fn send_own_description(&mut self, id: CollectiveId) {
-        let me = self.p2p.common.me;
+        let me = self.common.me;
         let descriptions = &self.programs.descriptions;
         if !descriptions.is_asked(id, me) || descriptions.whole(id, me).is_some() {
             return;
@@ -217,17 +217,17 @@ impl CollectivePart<'_> {
 
     /// Returns the signature and the source line of a collective that this rank has called.
     pub(super) fn called(&mut self, id: CollectiveId) -> Option<(u64, &'static Location<'static>)> {
-        if let Some(running) = self.p2p.common.calls.running(id) {
+        if let Some(running) = self.common.calls.running(id) {
             let run = self.programs.get(running.run)?;
             return Some((running.sig, run.info.at));
         }
-        self.p2p.common.calls.over(id)
+        self.common.calls.over(id)
     }
 
     /// Sends the description of a rank's call to the neighbors.
     fn pass_on(&mut self, id: CollectiveId, rank: WorldRank) {
         if let Some(group) = self.group_of(id.context) {
-            let neighbors = super::fail::neighbors(&group, self.p2p.common.me);
+            let neighbors = super::fail::neighbors(&group, self.common.me);
             self.say_to(neighbors, id, rank);
             self.wake_for_descriptions();
         }
@@ -250,8 +250,8 @@ impl CollectivePart<'_> {
         };
         for header in CallDescriptionHeader::all(id, rank, text.as_bytes()) {
             for peer in peers.clone() {
-                if self.p2p.common.peers.down(peer).is_none() {
-                    self.p2p.common.peers.control(peer, &header);
+                if self.common.peers.down(peer).is_none() {
+                    self.common.peers.control(peer, &header);
                 }
             }
         }
@@ -260,18 +260,18 @@ impl CollectivePart<'_> {
     /// Notifies all members of small communicators of a mismatch, before this rank leaves because of it. A member that calls its
     /// first collective later would otherwise only see that this rank has left.
     pub(crate) fn tell_members_of_mismatch(&mut self) {
-        for (id, [one, other]) in self.p2p.common.calls.mismatches() {
+        for (id, [one, other]) in self.common.calls.mismatches() {
             let Some(group) = self.group_of(id.context) else {
                 continue;
             };
             if group.len() > TOLD_MAX {
                 continue;
             }
-            let me = self.p2p.common.me;
+            let me = self.common.me;
             let others: Vec<WorldRank> = group.members().filter(|rank| *rank != me).collect();
             for rank in &others {
-                if self.p2p.common.peers.down(*rank).is_none() {
-                    self.p2p.common.tell_revoked(*rank, id.context);
+                if self.common.peers.down(*rank).is_none() {
+                    self.common.tell_revoked(*rank, id.context);
                 }
             }
             self.say_to(others.iter().copied(), id, one);
@@ -288,7 +288,7 @@ impl CollectivePart<'_> {
         let id = CollectiveId::new(header.ctx, header.tag);
         let rank = WorldRank(header.rank);
         let group = self.group_of(id.context);
-        if group.is_none() && !self.p2p.common.has_left(id.context & !1) {
+        if group.is_none() && !self.common.has_left(id.context & !1) {
             // This rank does not have the communicator yet. The description is used once it does.
             let description = self.programs.descriptions.place(id, rank);
             description.map(|description| description.take(header));
@@ -296,7 +296,7 @@ impl CollectivePart<'_> {
         }
         let is_member = group.is_some_and(|group| group.contains(by));
         let is_asked = self.programs.descriptions.is_asked(id, rank);
-        if !is_member || !is_asked || rank == self.p2p.common.me {
+        if !is_member || !is_asked || rank == self.common.me {
             return;
         }
         let description = self.programs.descriptions.place(id, rank);
@@ -308,7 +308,7 @@ impl CollectivePart<'_> {
     /// Wakes the futures that wait for descriptions.
     pub(super) fn wake_for_descriptions(&mut self) {
         let wakers = std::mem::take(&mut self.programs.descriptions.wakers);
-        self.p2p.common.wakers.extend(wakers);
+        self.common.wakers.extend(wakers);
     }
 
     /// Waits for the descriptions of two ranks that disagree on this communicator. Ready when no more can arrive.
@@ -335,22 +335,21 @@ impl CollectivePart<'_> {
         };
         let comes = |rank: &WorldRank| {
             let is_known = self.programs.descriptions.whole(id, *rank).is_some();
-            !is_known && *rank != self.p2p.common.me && self.p2p.common.peers.down(*rank).is_none()
+            !is_known && *rank != self.common.me && self.common.peers.down(*rank).is_none()
         };
-        !self.p2p.common.ended && pair.iter().any(comes)
+        !self.common.ended && pair.iter().any(comes)
     }
 
     /// Returns the pair of ranks that errors name. A pair that can still say what it called comes before one of which a rank has
     /// left.
     fn named_pair(&self, ctx: u32) -> Option<(CollectiveId, DisagreeingRanks)> {
-        let (tag, CollectiveFailure::Mismatch(one, other)) =
-            self.p2p.common.calls.revoked_from(ctx)?
+        let (tag, CollectiveFailure::Mismatch(one, other)) = self.common.calls.revoked_from(ctx)?
         else {
             return None;
         };
         let (id, descriptions) = (CollectiveId::new(ctx, tag), &self.programs.descriptions);
         let never_says = |rank: &WorldRank| {
-            self.p2p.common.peers.down(*rank).is_some() && descriptions.whole(id, *rank).is_none()
+            self.common.peers.down(*rank).is_some() && descriptions.whole(id, *rank).is_none()
         };
         let best = descriptions
             .pairs(id)

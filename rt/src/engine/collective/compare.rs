@@ -20,7 +20,7 @@ use std::{
 
 use ripstop_fabric::driver::DownCause;
 
-use super::CollectivePart;
+use super::{CollectivePart, disagreements::CallDisagreements};
 use crate::{
     engine::{
         Engine,
@@ -169,7 +169,14 @@ impl Engine {
     pub(crate) fn begin_comparison(&mut self, closing: Option<u32>) -> bool {
         let has_begun =
             closing.is_some_and(|begun| begun > 0) && self.core.p2p.common.peers.size() > 1;
-        if !has_begun && self.core.collectives().compared_contexts().is_empty() {
+        if !has_begun
+            && self
+                .core
+                .collectives()
+                .disagreements()
+                .compared_contexts()
+                .is_empty()
+        {
             return false;
         }
         self.core.programs.compared.closing = closing;
@@ -179,7 +186,7 @@ impl Engine {
 
     /// Notifies the peers again. A peer that does not close yet may have called the same number of collectives meanwhile.
     pub(crate) fn compare_again(&mut self) {
-        for ctx in self.core.collectives().compared_contexts() {
+        for ctx in self.core.collectives().disagreements().compared_contexts() {
             let sent = &mut self.core.programs.compared.sent;
             sent.retain(|(of, _), _| *of != ctx);
             self.core.collectives().compare(ctx);
@@ -188,13 +195,52 @@ impl Engine {
     }
 }
 
+/// What a comparison of calls has found.
+enum CallComparison {
+    /// Calls of another rank have still to come.
+    Incomplete,
+    /// From each round, the calls are the same, their sender is down, or the collectives are revoked.
+    Complete,
+    /// Two ranks called different collectives.
+    Different(CollectiveId, CollectiveFailure),
+}
+
 impl CollectivePart<'_> {
+    /// Compares the calls received for this communicator with those of this rank, and revokes its collectives if they differ.
+    /// Returns true if no more has to be received.
+    pub(super) fn compare(&mut self, ctx: u32) -> bool {
+        match self.disagreements().compare_calls(ctx) {
+            CallComparison::Incomplete => false,
+            CallComparison::Complete => true,
+            CallComparison::Different(id, why) => {
+                self.revoke(id, why);
+                true
+            }
+        }
+    }
+
+    /// Waits for the last calls of the other ranks. Ready when those of each round have arrived or their sender is down.
+    pub(crate) fn poll_compared(&mut self, waker: &Waker) -> Poll<()> {
+        for ctx in self.disagreements().compared_contexts() {
+            let polled = if self.compare(ctx) {
+                self.disagreements().poll_descriptions(ctx, waker)
+            } else {
+                self.disagreements().wait_for_descriptions(waker)
+            };
+            if polled.is_pending() {
+                return Poll::Pending;
+            }
+        }
+        Poll::Ready(())
+    }
+}
+
+impl CallDisagreements<'_> {
     /// Returns the contexts on which this rank, or a leaving peer, has called collectives.
     fn compared_contexts(&self) -> Vec<u32> {
         let state = &*self.programs;
-        let live = self.p2p.common.groups.contexts();
-        let live =
-            live.filter(|ctx| !ctx.is_multiple_of(2) && self.p2p.common.calls.next(*ctx) > 0);
+        let live = self.common.groups.contexts();
+        let live = live.filter(|ctx| !ctx.is_multiple_of(2) && self.common.calls.next(*ctx) > 0);
         let left = state.compared.left.keys().copied();
         let named = state.compared.received.keys().map(|(ctx, _)| *ctx);
         // Collectives whose futures were never polled have no record, but are included in this count.
@@ -216,7 +262,7 @@ impl CollectivePart<'_> {
         let state = &*self.programs;
         let left = state.compared.left.get(&ctx);
         let left = left.map_or_else(RecentCalls::default, |(_, calls)| *calls);
-        let next = self.p2p.common.calls.next(ctx).max(left.next);
+        let next = self.common.calls.next(ctx).max(left.next);
         let closing = state.compared.closing;
         let mut recent = RecentCalls {
             next,
@@ -226,8 +272,8 @@ impl CollectivePart<'_> {
         for tag in recent.tags() {
             let age = (next - tag - 1) as usize;
             let id = CollectiveId::new(ctx, tag);
-            let running = self.p2p.common.calls.running(id).map(|running| running.sig);
-            let known = running.or_else(|| self.p2p.common.calls.sig_of_over(id));
+            let running = self.common.calls.running(id).map(|running| running.sig);
+            let known = running.or_else(|| self.common.calls.sig_of_over(id));
             recent.sigs[age] = known.map_or_else(|| left.sig(tag), half);
         }
         recent
@@ -236,7 +282,7 @@ impl CollectivePart<'_> {
     /// Keeps the last calls on a communicator that this rank drops. They are compared when it leaves.
     pub(in crate::engine) fn keep_calls(&mut self, ctx: u32, group: RankGroup) {
         let is_compared = !ctx.is_multiple_of(2) && group.len() > 1;
-        if !is_compared || self.p2p.common.calls.next(ctx) == 0 {
+        if !is_compared || self.common.calls.next(ctx) == 0 {
             return;
         }
         let recent = self.last_calls(ctx);
@@ -250,16 +296,15 @@ impl CollectivePart<'_> {
     }
 
     /// Compares the calls received for this communicator with those of this rank, and sends these in each round that is due.
-    /// Returns true if no more has to be received: from each round, its sender is down, or the collectives are revoked.
-    pub(super) fn compare(&mut self, ctx: u32) -> bool {
-        let me = self.p2p.common.me;
+    fn compare_calls(&mut self, ctx: u32) -> CallComparison {
+        let me = self.common.me;
         let Some(group) = self.group_of(ctx) else {
-            return true;
+            return CallComparison::Complete;
         };
         let Some(place) = group.local_of(me) else {
-            return true;
+            return CallComparison::Complete;
         };
-        let is_revoked = self.p2p.common.calls.is_revoked(ctx);
+        let is_revoked = self.common.calls.is_revoked(ctx);
         let ours = if is_revoked {
             RecentCalls::REVOKED
         } else {
@@ -269,7 +314,7 @@ impl CollectivePart<'_> {
         for round in 0..rounds(group.len()) {
             let (from, to) = (before(&group, place, round), behind(&group, place, round));
             let (Some(from), Some(to)) = (from, to) else {
-                return true;
+                return CallComparison::Complete;
             };
             self.send_calls(&ours.header(ctx, round), to);
             if is_revoked {
@@ -281,33 +326,29 @@ impl CollectivePart<'_> {
             let lack = |theirs| ours.lack(theirs).filter(|_| may_lack);
             let apart = |theirs| ours.difference(theirs).or_else(|| lack(theirs));
             if let Some(tag) = theirs.as_ref().and_then(apart) {
-                self.revoke(
-                    CollectiveId::new(ctx, tag),
-                    CollectiveFailure::Mismatch(from.min(me), from.max(me)),
-                );
-                return true;
+                let why = CollectiveFailure::Mismatch(from.min(me), from.max(me));
+                return CallComparison::Different(CollectiveId::new(ctx, tag), why);
             }
             let is_enough = theirs.is_some_and(|theirs| theirs.covers(&ours));
-            if !is_enough && self.p2p.common.peers.down(from).is_none() {
-                return false;
+            if !is_enough && self.common.peers.down(from).is_none() {
+                return CallComparison::Incomplete;
             }
         }
-        true
+        CallComparison::Complete
     }
 
     /// Returns true if a member has failed. Survivors may have gone on at different collectives.
     fn has_failed_member(&self, group: &RankGroup) -> bool {
-        let failed =
-            |member: WorldRank| self.p2p.common.peers.down(member) == Some(DownCause::Failed);
-        self.p2p.common.peers.downs() > 0 && group.members().any(failed)
+        let failed = |member: WorldRank| self.common.peers.down(member) == Some(DownCause::Failed);
+        self.common.peers.downs() > 0 && group.members().any(failed)
     }
 
     /// Sends the last calls of this rank, unless the peer has them already.
     fn send_calls(&mut self, header: &LastCallsHeader, to: WorldRank) {
         let sent = &mut self.programs.compared.sent;
         let before = sent.insert((header.ctx, header.round), header.next);
-        if before != Some(header.next) && self.p2p.common.peers.down(to).is_none() {
-            self.p2p.common.peers.control(to, header);
+        if before != Some(header.next) && self.common.peers.down(to).is_none() {
+            self.common.peers.control(to, header);
         }
     }
 
@@ -318,24 +359,24 @@ impl CollectivePart<'_> {
         header: &LastCallsHeader,
     ) {
         if header.ctx.is_multiple_of(2) || header.round >= ROUNDS_MAX {
-            self.p2p.common.refused += 1;
+            self.common.refused += 1;
             return;
         }
         let is_expected = match self.group_of(header.ctx) {
             Some(group) => {
-                let place = group.local_of(self.p2p.common.me);
+                let place = group.local_of(self.common.me);
                 let from = place.and_then(|place| before(&group, place, header.round));
                 from == Some(rank) && header.round < rounds(group.len())
             }
             // This rank does not have the communicator yet. When it has dropped it, nothing is known of the calls any more.
-            None => !self.p2p.common.has_left(header.ctx & !1),
+            None => !self.common.has_left(header.ctx & !1),
         };
         if !is_expected {
             return;
         }
-        let is_revoked = self.p2p.common.calls.is_revoked(header.ctx);
+        let is_revoked = self.common.calls.is_revoked(header.ctx);
         if is_revoked {
-            self.p2p.common.tell_revoked(rank, header.ctx);
+            self.common.tell_revoked(rank, header.ctx);
         }
         let compared = &mut self.programs.compared;
         let received = &mut compared.received;
@@ -347,38 +388,22 @@ impl CollectivePart<'_> {
         if is_revoked || closing.is_some() || self.last_calls(header.ctx).next >= header.next {
             // Compare later: news of a difference may have arrived right behind this message. Its sender may have left since, so
             // that it could not send the description of its call any more.
-            self.p2p
-                .common
+            self.common
                 .program_events
                 .push(ProgramEvent::LastCalls(header.ctx));
         }
     }
 
-    /// Waits for the last calls of the other ranks. Ready when those of each round have arrived or their sender is down.
-    pub(crate) fn poll_compared(&mut self, waker: &Waker) -> Poll<()> {
-        for ctx in self.compared_contexts() {
-            let polled = if self.compare(ctx) {
-                self.poll_descriptions(ctx, waker)
-            } else {
-                self.wait_for_descriptions(waker)
-            };
-            if polled.is_pending() {
-                return Poll::Pending;
-            }
-        }
-        Poll::Ready(())
-    }
-
     /// Returns true if this rank knows that two ranks called different collectives.
     pub(crate) fn knows_of_mismatch(&self) -> bool {
-        !self.p2p.common.calls.mismatches().is_empty()
+        !self.common.calls.mismatches().is_empty()
     }
 
     /// Returns the error that two ranks called different collectives, if no call of this rank has returned it. The caller must
     /// report it.
     pub(crate) fn take_untold_mismatch(&mut self) -> Option<(u32, ErrorKind)> {
         let mut contexts = self.compared_contexts().into_iter();
-        let ctx = contexts.find(|ctx| self.p2p.common.calls.take_untold_mismatch(*ctx))?;
+        let ctx = contexts.find(|ctx| self.common.calls.take_untold_mismatch(*ctx))?;
         let (ranks, calls) = self.disagreement(ctx)?;
         let group = self.group_of(ctx)?;
         let [rank, other] = ranks.map(|world| {

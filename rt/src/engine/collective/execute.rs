@@ -63,7 +63,7 @@ impl CollectiveProgress<'_> {
                 }
                 ProgramEvent::LastCalls(ctx) => {
                     let _complete = self.part.compare(ctx);
-                    self.part.wake_for_descriptions();
+                    self.part.disagreements().wake_for_descriptions();
                     continue;
                 }
             };

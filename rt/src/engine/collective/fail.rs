@@ -103,7 +103,7 @@ impl CollectivePart<'_> {
         if is_awaited {
             self.p2p.common.calls.was_told(id);
         }
-        self.send_own_description(id);
+        self.disagreements().send_own_description(id);
     }
 
     /// Returns true if a future takes the outcome of this program.
@@ -134,7 +134,7 @@ impl CollectivePart<'_> {
 
     /// Fails all collectives with a member that has failed.
     pub(in crate::engine) fn lose_programs(&mut self, rank: WorldRank, why: DownCause) {
-        self.wake_for_descriptions();
+        self.disagreements().wake_for_descriptions();
         self.quiesce_without(rank);
         if why != DownCause::Failed {
             self.lose_listed(rank);
@@ -166,7 +166,7 @@ impl CollectivePart<'_> {
         self.p2p.common.unusual = true;
         let is_new = self.p2p.common.calls.revoke(id, why);
         if let CollectiveFailure::Mismatch(one, other) = why {
-            self.note_pair(id, [one, other], is_new);
+            self.disagreements().note_pair(id, [one, other], is_new);
         }
         if !is_new {
             return;
@@ -179,9 +179,9 @@ impl CollectivePart<'_> {
             self.p2p.common.calls.note_left(id.context);
         }
         if !matches!(why, CollectiveFailure::Mismatch(..)) {
-            self.announce_failure(id, why);
+            self.disagreements().announce_failure(id, why);
         }
-        self.wake_for_descriptions();
+        self.disagreements().wake_for_descriptions();
         for index in self.programs.indices() {
             let Some(run) = self.programs.get(index) else {
                 continue;
@@ -207,31 +207,6 @@ impl CollectivePart<'_> {
             .forget_messages(|its, _| its.ctx == id.context && !is_before(its.tag, id.sequence));
     }
 
-    /// Notifies the neighbors that a collective has failed.
-    pub(super) fn announce_failure(&mut self, id: CollectiveId, why: CollectiveFailure) {
-        let Some(group) = self.group_of(id.context) else {
-            return; // this rank does not know the communicator, so no member relies on its news
-        };
-        let header = why.header(id);
-        for rank in neighbors(&group, self.p2p.common.me) {
-            if self.p2p.common.peers.down(rank).is_none() {
-                self.p2p.common.peers.control(rank, &header);
-            }
-        }
-    }
-
-    pub(super) fn group_of(&self, ctx: u32) -> Option<RankGroup> {
-        let left = || self.programs.compared.group(ctx);
-        if let Some(group) = self.p2p.common.members(ctx).or_else(left) {
-            return Some(group.clone());
-        }
-        let runs = self.programs.runs.iter().flatten();
-        let run = runs.into_iter().find(|run| run.id().context == ctx);
-        let group = run.map(|run| run.group().clone());
-        let is_world = ctx == super::compare::WORLD;
-        group.or_else(|| is_world.then(|| RankGroup::First(self.p2p.common.peers.size())))
-    }
-
     /// Handles a peer's report that a collective has failed. Only members of the communicator are believed.
     pub(in crate::engine) fn note_abort(
         &mut self,
@@ -240,7 +215,10 @@ impl CollectivePart<'_> {
     ) -> AbortResult {
         let id = CollectiveId::new(header.ctx, header.tag);
         let is_of_collectives = !id.context.is_multiple_of(2);
-        let member = self.group_of(id.context).map(|group| group.contains(rank));
+        let member = self
+            .disagreements()
+            .group_of(id.context)
+            .map(|group| group.contains(rank));
         match CollectiveFailure::read(header).filter(|_| is_of_collectives) {
             Some(_) if member.is_none() => return AbortResult::UnknownContext,
             Some(why) if member == Some(true) => {

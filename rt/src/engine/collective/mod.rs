@@ -16,6 +16,7 @@ mod collective_slots;
 mod compare;
 mod creation;
 mod direct_recv;
+mod disagreements;
 mod end;
 mod execute;
 mod execution;
