@@ -23,6 +23,7 @@ mod published;
 mod recovery;
 mod revocation;
 mod self_deadlock;
+mod send;
 mod shrink;
 mod sink;
 mod sleeper;

@@ -7,6 +7,8 @@ struct EnginePart {
     kind: Option<&'static str>,
     /// Folders that it may name besides the commons.
     knows: &'static [&'static str],
+    /// True if methods of `Engine` that this part alone needs may stand in its folder.
+    has_faces: bool,
     because: &'static str,
 }
 
@@ -19,42 +21,56 @@ pub(super) fn refuse(file: &str, path: &str) -> Option<&'static str> {
         part.folder != folder && part.kind.is_some() && !own.knows.contains(&part.folder)
     };
     let is_named = |part: &EnginePart| part.folder == named || part.kind == Some(named);
-    let is_refused = named == WHOLE || PARTS.iter().any(|part| is_other(part) && is_named(part));
+    let is_whole = named == WHOLE || named == FACE && !own.has_faces;
+    let is_refused = is_whole || PARTS.iter().any(|part| is_other(part) && is_named(part));
     is_refused.then_some(own.because)
+}
+
+/// Returns true if the tests in this file run without the other parts, and are checked like the part itself.
+pub(super) fn is_of_part_alone(file: &str) -> bool {
+    file.starts_with("rt/src/engine/point_to_point/tests/")
 }
 
 /// The type that joins all parts.
 const WHOLE: &str = "EngineCore";
+
+/// The type that has the driver too, which the application calls.
+const FACE: &str = "Engine";
 
 const PARTS: [EnginePart; 5] = [
     EnginePart {
         folder: "commons",
         kind: None,
         knows: &[],
+        has_faces: false,
         because: "all parts of the engine stand on the commons, which know none of them",
     },
     EnginePart {
         folder: "point_to_point",
         kind: Some("PointToPoint"),
         knows: &[],
+        has_faces: false,
         because: "point-to-point can be read and tested without the other parts",
     },
     EnginePart {
         folder: "collective",
         kind: Some("CollectivePart"),
         knows: &["point_to_point"],
+        has_faces: true,
         because: "collectives stand on point-to-point; what joins parts is the engine's",
     },
     EnginePart {
         folder: "window",
         kind: Some("WindowPart"),
         knows: &[],
+        has_faces: true,
         because: "windows stand on the commons; what joins parts is the engine's",
     },
     EnginePart {
         folder: "recovery",
         kind: Some("RecoveryPart"),
         knows: &[],
+        has_faces: true,
         because: "recovery stands on the commons; what joins parts is the engine's",
     },
 ];
@@ -76,6 +92,8 @@ mod tests {
             ("collective/run", "engine::PointToPoint"),
             ("window/ops", "comm::Comm"),
             ("flush", "engine::EngineCore"),
+            ("window/ops", "engine::Engine"),
+            ("point_to_point/tests/alone", "engine::EngineSetup"),
         ] {
             assert!(!is_refused(file, path), "{file} {path}");
         }
@@ -85,6 +103,9 @@ mod tests {
             ("window/ops", "engine::point_to_point"),
             ("recovery/mod", "engine::WindowPart"),
             ("collective/run", "engine::EngineCore"),
+            ("point_to_point/send", "engine::Engine"),
+            ("point_to_point/tests/alone", "engine::EngineCore"),
+            ("point_to_point/tests/alone", "engine::Engine"),
         ] {
             assert!(is_refused(file, path), "{file} {path}");
         }

@@ -12,7 +12,9 @@ struct LayerRule {
 pub(super) fn check(tree: &SourceTree) -> TidyFindings {
     let mut findings = TidyFindings::new();
     let drivers = DriverFolders::of(tree);
-    let sources = tree.with_suffix(".rs").filter(|(file, _)| !is_test(file));
+    let sources = tree
+        .with_suffix(".rs")
+        .filter(|(file, _)| !is_test(file) || engine_parts::is_of_part_alone(file));
     for (file, text) in sources {
         let rules: Vec<&LayerRule> = RULES
             .iter()

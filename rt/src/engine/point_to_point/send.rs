@@ -1,17 +1,12 @@
-//! Start and withdrawal of sends.
+//! Withdrawal of sends, and what of a send leaves at once.
 
 use super::{MessageTransmitter, PointToPoint};
 use crate::{
-    buffer::SendBuf,
-    engine::{
-        Engine,
-        commons::{EngineCommons, transmit::transmit_tagged},
-    },
+    engine::commons::{EngineCommons, transmit::transmit_tagged},
     error::ErrorKind,
     group::WorldRank,
     ops::{OpInfo, OpState, OpTicket},
     proto::wire::{self, EagerHeader, OpId, WireKind},
-    trace::TracedKind,
 };
 
 /// Outcome of starting a send.
@@ -23,55 +18,6 @@ pub(crate) enum SendStart<B> {
     InFlight(OpTicket<B>),
 }
 
-impl Engine {
-    /// Starts a send. A short message that meets no obstacle leaves immediately, without an operation.
-    #[inline]
-    pub(crate) fn send<B: SendBuf>(&mut self, info: OpInfo, buf: B) -> SendStart<B> {
-        let to = info.peer.expect("a send has a peer");
-        if let Some(kind) = self.core.p2p.common.unsendable(info.ctx, to) {
-            return SendStart::Refused(kind, buf);
-        }
-        let bytes = bytemuck::cast_slice(buf.elems());
-        let begin = self.core.p2p.common.trace_time();
-        if self.transmitter().send_now(&info, to, bytes) {
-            self.core.p2p.common.trace_send(&info, bytes.len(), begin);
-            return SendStart::Sent(buf);
-        }
-        let ticket = self.core.p2p.common.ops.hold_send(info, buf);
-        self.core.p2p.common.trace_op(TracedKind::Send, ticket.op);
-        self.transmitter().queue(ticket.op, to);
-        self.flush();
-        SendStart::InFlight(ticket)
-    }
-
-    /// Sends borrowed bytes, if they can leave immediately.
-    pub(crate) fn try_send(&mut self, info: &OpInfo, bytes: &[u8]) -> Result<bool, ErrorKind> {
-        if self.core.p2p.common.unusual {
-            return self.try_send_unusual(info, bytes);
-        }
-        let to = info.peer.expect("a send has a peer");
-        match self.core.p2p.common.unreachable(to) {
-            Some(kind) => Err(kind),
-            None => Ok(self.transmitter().send_now(info, to, bytes)),
-        }
-    }
-
-    /// Does the same as [`try_send`](Self::try_send) where communicators are revoked, or a trace is recorded.
-    #[cold]
-    fn try_send_unusual(&mut self, info: &OpInfo, bytes: &[u8]) -> Result<bool, ErrorKind> {
-        let to = info.peer.expect("a send has a peer");
-        if let Some(kind) = self.core.p2p.common.unsendable(info.ctx, to) {
-            return Err(kind);
-        }
-        let begin = self.core.p2p.common.trace_time();
-        let sent = self.transmitter().send_now(info, to, bytes);
-        if sent {
-            self.core.p2p.common.trace_send(info, bytes.len(), begin);
-        }
-        Ok(sent)
-    }
-}
-
 impl MessageTransmitter<'_> {
     /// Queues a send that waits for room or credits.
     pub(in crate::engine) fn queue(&mut self, op: OpId, to: WorldRank) {
@@ -81,7 +27,12 @@ impl MessageTransmitter<'_> {
         self.p2p.common.peers.mark_to_flush(to);
     }
 
-    pub(super) fn send_now(&mut self, info: &OpInfo, to: WorldRank, bytes: &[u8]) -> bool {
+    pub(in crate::engine) fn send_now(
+        &mut self,
+        info: &OpInfo,
+        to: WorldRank,
+        bytes: &[u8],
+    ) -> bool {
         if info.synchronous || bytes.len() > self.p2p.common.paths.to(to).eager_max() {
             return false;
         }
@@ -125,7 +76,7 @@ impl MessageTransmitter<'_> {
 impl EngineCommons {
     /// Returns the reason why nothing can be sent to this rank on a communicator, if there is one.
     #[inline]
-    fn unsendable(&self, ctx: u32, rank: WorldRank) -> Option<ErrorKind> {
+    pub(in crate::engine) fn unsendable(&self, ctx: u32, rank: WorldRank) -> Option<ErrorKind> {
         if self.unusual && self.is_void(ctx) {
             return Some(ErrorKind::Revoked);
         }
