@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::plan::{
-    Plan, PlanAction, StepId,
+    Plan, ProgramStepId, StepAction,
     check::{GroupStep, MessagePairs, PlanFault},
 };
 
@@ -84,7 +84,7 @@ pub fn critical_path(
         let left = steps.iter().position(|step| step.missing > 0);
         left.map(|index| GroupStep {
             rank,
-            step: StepId::new(index),
+            step: ProgramStepId::new(index),
         })
     });
     left.next()
@@ -119,14 +119,14 @@ enum StepStage {
 struct PendingStep {
     missing: usize,
     ready_ns: f64,
-    waiting: Vec<StepId>,
+    waiting: Vec<ProgramStepId>,
 }
 
 /// The units of a rank that do one thing at a time.
 #[derive(Clone, Default)]
 struct RankUnits {
     sending: bool,
-    sends: BTreeSet<StepId>,
+    sends: BTreeSet<ProgramStepId>,
     receive_free_ns: f64,
     compute_free_ns: f64,
 }
@@ -160,7 +160,7 @@ impl<'a> Timeline<'a> {
             for before in after {
                 timeline.ranks[rank][before.index()].waiting.push(step);
             }
-            let arrival = usize::from(matches!(action, PlanAction::Recv { .. }));
+            let arrival = usize::from(matches!(action, StepAction::Recv { .. }));
             // A step also waits for the beginning, hence the 1.
             timeline.ranks[rank][step.index()].missing = 1 + after.len() + arrival;
         }
@@ -191,21 +191,21 @@ impl<'a> Timeline<'a> {
         let work =
             |len: usize, ns_per_kib: f64| len as f64 * self.element_bytes / 1024.0 * ns_per_kib;
         let end_ns = match *self.plans[rank].action(step) {
-            PlanAction::Send { .. } => {
+            StepAction::Send { .. } => {
                 self.engines[rank].sends.insert(step);
                 if !self.engines[rank].sending {
                     self.prepare_next(rank, now_ns);
                 }
                 return;
             }
-            PlanAction::Recv { from, into } => self.receive(rank, from, into.len, now_ns),
-            PlanAction::Copy { into, .. } => {
+            StepAction::Recv { from, into } => self.receive(rank, from.0, into.len, now_ns),
+            StepAction::Copy { into, .. } => {
                 self.compute(rank, work(into.len, self.machine.copy_ns_per_kib), now_ns)
             }
-            PlanAction::Reduce { into, .. } => {
+            StepAction::Reduce { into, .. } => {
                 self.compute(rank, work(into.len, self.machine.reduce_ns_per_kib), now_ns)
             }
-            PlanAction::Join => now_ns,
+            StepAction::Join => now_ns,
         };
         self.over(at, end_ns);
     }
@@ -265,7 +265,7 @@ impl<'a> Timeline<'a> {
     fn to(&self, at: GroupStep) -> (usize, f64) {
         let GroupStep { rank, step } = at;
         match *self.plans[rank].action(step) {
-            PlanAction::Send { to, from } => (to, from.len as f64 * self.element_bytes),
+            StepAction::Send { to, from } => (to.0, from.len as f64 * self.element_bytes),
             _ => unreachable!("only sends are prepared"),
         }
     }

@@ -1,11 +1,11 @@
-//! Lowers plans, in elements, to programs, in bytes.
+//! Lowers plans, which count elements, to programs, which count bytes.
 
 use ripstop_rt::{
     buffer::Wire,
     internal::offload::{self, BufferLens, CollectiveProgram, ProgramBuilder, StepError},
 };
 
-use crate::plan::{self, ElementSpan, Plan, PlanAction, PlanMemory, PlanSide};
+use crate::plan::{self, Plan};
 
 // Plans are proven to end for executors that look this far ahead.
 const _: () = assert!(plan::LOOKAHEAD_MIN <= offload::LOOKAHEAD_MIN);
@@ -25,73 +25,21 @@ pub fn lower<T: Wire>(
     output: usize,
     short: bool,
 ) -> Result<CollectiveProgram, StepError> {
-    let bytes = ElementBytes(size_of::<T>());
+    let scratch = plan.scratch();
     let lens = BufferLens {
-        input: bytes.of(input),
-        output: bytes.of(output),
-        scratch: bytes.of(plan.scratch()),
+        input,
+        output,
+        scratch,
     };
-    let mut builder = ProgramBuilder::new::<T>(plan.size(), lens).short(short);
+    let mut builder = ProgramBuilder::in_elements::<T>(plan.size(), lens).short(short);
     let mut ids: Vec<offload::ProgramStepId> = Vec::with_capacity(plan.len());
     let mut after = Vec::new();
     for (step, action) in plan.steps() {
         after.clear();
         after.extend(plan.after(step).iter().map(|step| ids[step.index()]));
-        ids.push(builder.push(bytes.action(action), &after)?);
+        ids.push(builder.push_elements(*action, &after)?);
     }
     Ok(builder.finish())
-}
-
-/// Returns the size of an element, in bytes.
-#[derive(Clone, Copy)]
-struct ElementBytes(usize);
-
-impl ElementBytes {
-    fn action(self, action: &PlanAction) -> offload::StepAction {
-        match *action {
-            PlanAction::Send { to, from } => offload::StepAction::Send {
-                to: offload::CommRank(to),
-                from: self.span(&from),
-            },
-            PlanAction::Recv { from, into } => offload::StepAction::Recv {
-                from: offload::CommRank(from),
-                into: self.span(&into),
-            },
-            PlanAction::Copy { from, into } => offload::StepAction::Copy {
-                from: self.span(&from),
-                into: self.span(&into),
-            },
-            PlanAction::Reduce { from, into, side } => offload::StepAction::Reduce {
-                from: self.span(&from),
-                into: self.span(&into),
-                side: match side {
-                    PlanSide::Left => offload::OperandSide::Left,
-                    PlanSide::Right => offload::OperandSide::Right,
-                },
-            },
-            PlanAction::Join => offload::StepAction::Join,
-        }
-    }
-
-    fn span(self, span: &ElementSpan) -> offload::BufferSpan {
-        let stride = self.of(span.stride.unsigned_abs()).cast_signed();
-        offload::BufferSpan {
-            buffer: match span.buffer {
-                PlanMemory::Input => offload::ProgramBuffer::Input,
-                PlanMemory::Output => offload::ProgramBuffer::Output,
-                PlanMemory::Scratch => offload::ProgramBuffer::Scratch,
-            },
-            start: self.of(span.start),
-            len: self.of(span.len),
-            run: self.of(span.run),
-            stride: stride * span.stride.signum(),
-        }
-    }
-
-    fn of(self, elements: usize) -> usize {
-        let bytes = elements.checked_mul(self.0);
-        bytes.expect("buffers and scratch that memory has room for")
-    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@ use crate::{
     cost::{LogGP, Machine, critical_path},
     plan::{
         AllGather, AllReduce, AllToAll, Barrier, Bcast, BlockPartition, Gather, NodeLayout,
-        OperandOrder, Plan, PlanAction, RankLayout, Reduce, ReduceScatter, Scatter, UnfitPlan,
+        OperandOrder, Plan, RankLayout, Reduce, ReduceScatter, Scatter, StepAction, UnfitPlan,
     },
 };
 
@@ -422,20 +422,20 @@ fn counted(plans: impl Iterator<Item = Result<Plan, UnfitPlan>>) -> (Vec<f64>, G
         for (step, action) in plan.steps() {
             let mut after = plan.after(step).iter();
             let waited = after.any(|before| waits[before.index()]);
-            waits.push(waited || matches!(action, PlanAction::Recv { .. }));
+            waits.push(waited || matches!(action, StepAction::Recv { .. }));
             match action {
-                PlanAction::Send { from, .. } => {
+                StepAction::Send { from, .. } => {
                     sent.push(from.len as f64);
                     froms.push(*from);
                     load.at_once &= !waited;
                 }
-                PlanAction::Reduce { into, .. } => {
+                StepAction::Reduce { into, .. } => {
                     load.reduced += into.len as f64;
                     reduces = true;
                 }
-                PlanAction::Copy { into, .. } => load.copied += into.len as f64,
-                PlanAction::Recv { .. } => receives = true,
-                PlanAction::Join => {}
+                StepAction::Copy { into, .. } => load.copied += into.len as f64,
+                StepAction::Recv { .. } => receives = true,
+                StepAction::Join => {}
             }
         }
         let is_one = froms.iter().all(|from| *from == froms[0]);

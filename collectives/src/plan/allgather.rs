@@ -1,12 +1,13 @@
 //! Allgather: every rank's output holds the inputs of all ranks, one block each. Blocks may have any lengths.
 
 use super::{
-    BlockPartition, ElementSpan, Plan, RankLayout, UnfitPlan,
+    BlockPartition, BufferSpan, Plan,
+    ProgramBuffer::{Input, Output},
+    RankLayout, UnfitPlan,
     builder::{PlanBuilder, StepDependency},
     names::algorithms,
     rank_layout::RankTeam,
     shape::{FoldRole, PowerOfTwoFold, powers},
-    step::PlanMemory::{Input, Output},
 };
 
 algorithms! {
@@ -58,7 +59,7 @@ pub(super) fn ring(
     b: &mut PlanBuilder,
     team: &RankTeam<'_>,
     blocks: &BlockPartition,
-    own: ElementSpan,
+    own: BufferSpan,
 ) {
     let block = |back: usize| blocks.block_span(Output, (team.me + team.size - back) % team.size);
     let (mut part, mut got) = (own, None);

@@ -1,13 +1,14 @@
 //! Allreduce: the outputs of all ranks, combined element by element, in place and on every rank.
 
 use super::{
-    BlockPartition, ElementSpan, OperandOrder, Plan, RankLayout, UnfitPlan, bcast,
+    BlockPartition, BufferSpan, OperandOrder, OperandSide, Plan,
+    ProgramBuffer::Output,
+    RankLayout, UnfitPlan, bcast,
     builder::{PlanBuilder, StepDependency},
     names::algorithms,
     rank_layout::RankTeam,
     reduce::{self, recv_and_reduce, side_of},
     shape::{FoldRole, PowerOfTwoFold, powers},
-    step::{PlanMemory::Output, PlanSide},
 };
 
 algorithms! {
@@ -90,7 +91,7 @@ impl AllReduce {
         self,
         b: &mut PlanBuilder,
         place: &RankLayout<'_>,
-        data: ElementSpan,
+        data: BufferSpan,
         order: OperandOrder,
     ) -> Result<(), UnfitPlan> {
         let nodes = place.nodes(self.name())?;
@@ -112,7 +113,7 @@ impl AllReduce {
     }
 }
 
-fn recursive_doubling(b: &mut PlanBuilder, team: &RankTeam<'_>, acc: ElementSpan) {
+fn recursive_doubling(b: &mut PlanBuilder, team: &RankTeam<'_>, acc: BufferSpan) {
     let fold = PowerOfTwoFold::new(team.size, 0);
     let (index, partner) = match fold.role(team.me) {
         FoldRole::In { index, partner } => (index, partner),
@@ -135,7 +136,7 @@ fn recursive_doubling(b: &mut PlanBuilder, team: &RankTeam<'_>, acc: ElementSpan
 }
 
 /// Combines from rank 0 on, so that all ranks have the same bits.
-fn flat(b: &mut PlanBuilder, team: &RankTeam<'_>, own: ElementSpan) {
+fn flat(b: &mut PlanBuilder, team: &RankTeam<'_>, own: BufferSpan) {
     let mut sent = Vec::new();
     let mut came = vec![(own, None); team.size];
     for distance in 1..team.size {
@@ -151,7 +152,7 @@ fn flat(b: &mut PlanBuilder, team: &RankTeam<'_>, own: ElementSpan) {
         if acc == own {
             after.append(&mut sent); // `acc` may be written only after it was sent
         }
-        last = b.reduce(*operand, acc, PlanSide::Right, &after);
+        last = b.reduce(*operand, acc, OperandSide::Right, &after);
     }
     if acc != own {
         sent.push(last);
@@ -160,12 +161,12 @@ fn flat(b: &mut PlanBuilder, team: &RankTeam<'_>, own: ElementSpan) {
 }
 
 /// Plans for a rank whose partner takes its place: it sends its operand and receives the result.
-fn lent(b: &mut PlanBuilder, partner: usize, acc: ElementSpan) {
+fn lent(b: &mut PlanBuilder, partner: usize, acc: BufferSpan) {
     let sent = b.send(partner, acc, &[]);
     b.recv(partner, acc, &[sent]);
 }
 
-fn rabenseifner(b: &mut PlanBuilder, team: &RankTeam<'_>, acc: ElementSpan) {
+fn rabenseifner(b: &mut PlanBuilder, team: &RankTeam<'_>, acc: BufferSpan) {
     let fold = PowerOfTwoFold::new(team.size, 0);
     let (index, partner) = match fold.role(team.me) {
         FoldRole::In { index, partner } => (index, partner),
@@ -194,9 +195,9 @@ pub(super) struct VectorHalvings {
 pub(super) struct VectorHalving {
     pub(super) peer: usize,
     /// The part that this rank continues with.
-    pub(super) kept: ElementSpan,
+    pub(super) kept: BufferSpan,
     /// The part that the peer continues with.
-    pub(super) given: ElementSpan,
+    pub(super) given: BufferSpan,
     /// The step after which `given` may be written.
     pub(super) sent: StepDependency,
 }
@@ -209,7 +210,7 @@ pub(super) fn reduce_halves(
     fold: &PowerOfTwoFold,
     index: usize,
     partner: Option<usize>,
-    acc: ElementSpan,
+    acc: BufferSpan,
     ready: StepDependency,
 ) -> VectorHalvings {
     let longest = if partner.is_some() {
@@ -254,7 +255,14 @@ fn ring(b: &mut PlanBuilder, team: &RankTeam<'_>, len: usize) {
     for round in 0..size - 1 {
         sent.push(b.send(team.ahead(1), block(round), &[last]));
         let from = team.behind(1);
-        last = recv_and_reduce(b, &mut landing, from, PlanSide::Left, block(round + 1), &[]);
+        last = recv_and_reduce(
+            b,
+            &mut landing,
+            from,
+            OperandSide::Left,
+            block(round + 1),
+            &[],
+        );
     }
     // Complete parts land in place of partial ones, once those were sent.
     for (round, sent) in sent.into_iter().enumerate() {

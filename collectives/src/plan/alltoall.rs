@@ -1,12 +1,13 @@
 //! All-to-all: block j of rank i's input becomes block i of rank j's output.
 
 use super::{
-    BlockPartition, Plan, RankLayout, UnfitPlan,
+    BlockPartition, Plan,
+    ProgramBuffer::{Input, Output, Scratch},
+    RankLayout, UnfitPlan,
     builder::{PlanBuilder, StepDependency},
     names::algorithms,
     rank_layout::{NodeLayout, RankTeam},
     shape::powers,
-    step::PlanMemory::{Input, Output, Scratch},
 };
 
 algorithms! {

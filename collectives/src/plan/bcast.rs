@@ -1,13 +1,14 @@
 //! Broadcast: every rank's output becomes `root`'s, in place.
 
 use super::{
-    BlockPartition, ElementSpan, Plan, RankLayout, UnfitPlan,
+    BlockPartition, BufferSpan, Plan,
+    ProgramBuffer::Output,
+    RankLayout, UnfitPlan,
     allgather::ring,
     builder::PlanBuilder,
     names::algorithms,
     rank_layout::RankTeam,
     shape::{RangeTreeLinks, TreeLinks},
-    step::PlanMemory::Output,
 };
 
 algorithms! {
@@ -70,7 +71,7 @@ impl Bcast {
 /// The most segments; a plan has two steps for each.
 pub(crate) const SEGMENTS_MAX: usize = 1 << 16;
 
-pub(super) fn binomial(b: &mut PlanBuilder, team: &RankTeam<'_>, root: usize, data: ElementSpan) {
+pub(super) fn binomial(b: &mut PlanBuilder, team: &RankTeam<'_>, root: usize, data: BufferSpan) {
     let tree = RangeTreeLinks::new(team.me, team.size, root).tree();
     down(b, team, &tree, data, 1);
 }
@@ -80,7 +81,7 @@ fn down(
     b: &mut PlanBuilder,
     team: &RankTeam<'_>,
     tree: &TreeLinks,
-    data: ElementSpan,
+    data: BufferSpan,
     segments: usize,
 ) {
     let segments = segments.min(data.len);
@@ -119,7 +120,7 @@ fn leaders(
     b: &mut PlanBuilder,
     place: &RankLayout<'_>,
     root: usize,
-    data: ElementSpan,
+    data: BufferSpan,
 ) -> Result<(), UnfitPlan> {
     let nodes = place.nodes(Bcast::Leaders.name())?;
     let leaders = nodes.leaders(root);

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::step::{ElementSpan, PlanMemory};
+use super::{BufferSpan, ProgramBuffer};
 
 /// Blocks that follow each other without gaps, the block of rank 0 first. All lengths are in elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,23 +87,18 @@ impl BlockPartition {
     }
 
     /// Returns block `i` of `buffer`.
-    pub(crate) fn block_span(&self, buffer: PlanMemory, i: usize) -> ElementSpan {
+    pub(crate) fn block_span(&self, buffer: ProgramBuffer, i: usize) -> BufferSpan {
         self.range_span(buffer, i..i + 1)
     }
 
     /// Returns these blocks of `buffer`.
-    pub(crate) fn range_span(&self, buffer: PlanMemory, range: Range<usize>) -> ElementSpan {
+    pub(crate) fn range_span(&self, buffer: ProgramBuffer, range: Range<usize>) -> BufferSpan {
         let start = self.start(range.start);
         buffer.span(start, self.start(range.end) - start)
     }
 
     /// Returns these blocks of a span that holds the blocks from `first` on.
-    pub(crate) fn within(
-        &self,
-        span: ElementSpan,
-        first: usize,
-        range: Range<usize>,
-    ) -> ElementSpan {
+    pub(crate) fn within(&self, span: BufferSpan, first: usize, range: Range<usize>) -> BufferSpan {
         let start = self.start(range.start);
         span.part(start - self.start(first), self.start(range.end) - start)
     }

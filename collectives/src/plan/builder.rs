@@ -1,12 +1,12 @@
 //! Builds a plan, step by step.
 
 use super::{
-    BlockPartition, Plan, RankLayout,
-    step::{ElementSpan, PlanAction, PlanMemory, PlanSide, StepId},
+    BlockPartition, BufferSpan, CommRank, OperandSide, Plan, ProgramBuffer, ProgramStepId,
+    RankLayout, StepAction,
 };
 
 /// A step to wait for; `None` if its span was empty, because empty spans take no steps.
-pub(crate) type StepDependency = Option<StepId>;
+pub(crate) type StepDependency = Option<ProgramStepId>;
 
 /// A plan that is being built.
 ///
@@ -15,7 +15,7 @@ pub(crate) type StepDependency = Option<StepId>;
 pub(crate) struct PlanBuilder {
     plan: Plan,
     /// Steps whose completion means that every step before the last fence has completed.
-    fence: Vec<StepId>,
+    fence: Vec<ProgramStepId>,
     /// Index of the first step after the last fence.
     phase: usize,
     /// For each step, true if another step waits for it.
@@ -55,57 +55,59 @@ impl PlanBuilder {
     pub(crate) fn send(
         &mut self,
         to: usize,
-        from: ElementSpan,
+        from: BufferSpan,
         after: &[StepDependency],
     ) -> StepDependency {
-        self.message(PlanAction::Send { to, from }, from.len, after)
+        let to = CommRank(to);
+        self.message(StepAction::Send { to, from }, from.len, after)
     }
 
     pub(crate) fn recv(
         &mut self,
         from: usize,
-        into: ElementSpan,
+        into: BufferSpan,
         after: &[StepDependency],
     ) -> StepDependency {
-        self.message(PlanAction::Recv { from, into }, into.len, after)
+        let from = CommRank(from);
+        self.message(StepAction::Recv { from, into }, into.len, after)
     }
 
     pub(crate) fn copy(
         &mut self,
-        from: ElementSpan,
-        into: ElementSpan,
+        from: BufferSpan,
+        into: BufferSpan,
         after: &[StepDependency],
     ) -> StepDependency {
-        (into.len > 0).then(|| self.push(PlanAction::Copy { from, into }, after))
+        (into.len > 0).then(|| self.push(StepAction::Copy { from, into }, after))
     }
 
     pub(crate) fn reduce(
         &mut self,
-        from: ElementSpan,
-        into: ElementSpan,
-        side: PlanSide,
+        from: BufferSpan,
+        into: BufferSpan,
+        side: OperandSide,
         after: &[StepDependency],
     ) -> StepDependency {
-        (into.len > 0).then(|| self.push(PlanAction::Reduce { from, into, side }, after))
+        (into.len > 0).then(|| self.push(StepAction::Reduce { from, into, side }, after))
     }
 
     /// Adds the send of a message without elements.
     pub(crate) fn signal(&mut self, to: usize, after: &[StepDependency]) -> StepDependency {
-        let from = ElementSpan::EMPTY;
-        Some(self.push(PlanAction::Send { to, from }, after))
+        let (to, from) = (CommRank(to), BufferSpan::EMPTY);
+        Some(self.push(StepAction::Send { to, from }, after))
     }
 
     /// Adds the receive of a message without elements.
     pub(crate) fn recv_signal(&mut self, from: usize) -> StepDependency {
-        let into = ElementSpan::EMPTY;
-        Some(self.push(PlanAction::Recv { from, into }, &[]))
+        let (from, into) = (CommRank(from), BufferSpan::EMPTY);
+        Some(self.push(StepAction::Recv { from, into }, &[]))
     }
 
     /// Adds `len` elements of scratch memory.
-    pub(crate) const fn scratch(&mut self, len: usize) -> ElementSpan {
+    pub(crate) const fn scratch(&mut self, len: usize) -> BufferSpan {
         let start = self.plan.scratch;
         self.plan.scratch += len;
-        PlanMemory::Scratch.span(start, len)
+        ProgramBuffer::Scratch.span(start, len)
     }
 
     /// Adds scratch for `slots` messages at a time of up to `len` elements, which are combined and then discarded.
@@ -117,7 +119,7 @@ impl PlanBuilder {
     /// Makes all later steps wait for all earlier ones.
     pub(crate) fn fence(&mut self) {
         let open = (self.phase..self.plan.steps.len()).filter(|step| !self.awaited[*step]);
-        let open: Vec<StepId> = open.map(StepId::new).collect();
+        let open: Vec<ProgramStepId> = open.map(ProgramStepId::new).collect();
         if !open.is_empty() {
             self.fence = open;
         }
@@ -128,8 +130,8 @@ impl PlanBuilder {
         self.plan
     }
 
-    fn push(&mut self, action: PlanAction, after: &[StepDependency]) -> StepId {
-        let mut named: Vec<StepId> = after.iter().flatten().copied().collect();
+    fn push(&mut self, action: StepAction, after: &[StepDependency]) -> ProgramStepId {
+        let mut named: Vec<ProgramStepId> = after.iter().flatten().copied().collect();
         if named.is_empty() {
             named.extend(self.fenced());
         }
@@ -139,7 +141,7 @@ impl PlanBuilder {
     /// Adds a message. An empty one moves nothing, so it waits for no step, and no step waits for it.
     fn message(
         &mut self,
-        action: PlanAction,
+        action: StepAction,
         len: usize,
         after: &[StepDependency],
     ) -> StepDependency {
@@ -156,12 +158,12 @@ impl PlanBuilder {
     fn fenced(&mut self) -> StepDependency {
         if self.fence.len() > 1 {
             let all = std::mem::take(&mut self.fence);
-            self.fence = vec![self.add(PlanAction::Join, &all)];
+            self.fence = vec![self.add(StepAction::Join, &all)];
         }
         self.fence.first().copied()
     }
 
-    fn add(&mut self, action: PlanAction, after: &[StepId]) -> StepId {
+    fn add(&mut self, action: StepAction, after: &[ProgramStepId]) -> ProgramStepId {
         for step in after {
             self.awaited[step.index()] = true;
         }
@@ -174,13 +176,13 @@ impl PlanBuilder {
 /// Scratch slots that messages use in turn.
 #[derive(Debug)]
 pub(crate) struct ScratchSlots {
-    slots: Vec<(ElementSpan, StepDependency)>,
+    slots: Vec<(BufferSpan, StepDependency)>,
     turn: usize,
 }
 
 impl ScratchSlots {
     /// Returns the slot of the next message of `len` elements, and the step that must complete first.
-    pub(crate) fn next_slot(&self, len: usize) -> (ElementSpan, StepDependency) {
+    pub(crate) fn next_slot(&self, len: usize) -> (BufferSpan, StepDependency) {
         let (slot, free) = self.slots[self.turn];
         (slot.part(0, len), free)
     }

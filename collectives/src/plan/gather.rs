@@ -1,12 +1,13 @@
 //! Gather: the inputs of all ranks, one block each, in the output of `root`.
 
 use super::{
-    BlockPartition, Plan, RankLayout, UnfitPlan,
+    BlockPartition, Plan,
+    ProgramBuffer::{Input, Output},
+    RankLayout, UnfitPlan,
     builder::{PlanBuilder, StepDependency},
     names::algorithms,
     rank_layout::RankTeam,
     shape::RangeTreeLinks,
-    step::PlanMemory::{Input, Output},
 };
 
 algorithms! {

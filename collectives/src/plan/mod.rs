@@ -1,6 +1,6 @@
 //! Plans: collectives as data.
 //!
-//! A [`Plan`] is one rank's part of one collective: a list of [steps](PlanAction) that send, receive, copy and combine spans of
+//! A [`Plan`] is one rank's part of one collective: a list of [steps](StepAction) that send, receive, copy and combine spans of
 //! its memory, each after the steps it [waits for](Plan::after). Making a plan needs no network, no clock and no other rank. It
 //! takes time and memory in proportion to its own steps. An executor of plans keeps three rules:
 //!
@@ -36,7 +36,6 @@ mod reduce_scatter;
 mod scan;
 mod scatter;
 pub(crate) mod shape;
-mod step;
 #[cfg(test)]
 mod tests;
 
@@ -54,9 +53,12 @@ pub use neighborhood::{EdgePairing, NeighborEdge, neighbors};
 pub use rank_layout::{NodeLayout, RankLayout};
 pub use reduce::Reduce;
 pub use reduce_scatter::ReduceScatter;
+/// The steps of programs, with spans that count elements here. Their bytes follow when a program is made of a plan.
+pub use ripstop_rt::internal::offload::{
+    BufferSpan, CommRank, OperandSide, ProgramBuffer, ProgramStepId, StepAction,
+};
 pub use scan::{exscan, scan};
 pub use scatter::Scatter;
-pub use step::{ElementSpan, PlanAction, PlanMemory, PlanSide, StepId};
 
 /// The fewest unfinished steps of each rank, counted from the first one in the order of the list, that must be in flight at a
 /// time for a collective to complete. Ranks exchange at most two sends and two receives before they wait.
@@ -73,13 +75,13 @@ pub struct Plan {
     size: usize,
     steps: Vec<PlanStep>,
     /// The steps that each step waits for, concatenated.
-    edges: Vec<StepId>,
+    edges: Vec<ProgramStepId>,
     scratch: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct PlanStep {
-    action: PlanAction,
+    action: StepAction,
     after: Range<usize>,
 }
 
@@ -115,9 +117,9 @@ impl Plan {
     }
 
     /// Returns the steps, in the order of the list; every step comes after those it waits for.
-    pub fn steps(&self) -> impl ExactSizeIterator<Item = (StepId, &PlanAction)> {
+    pub fn steps(&self) -> impl ExactSizeIterator<Item = (ProgramStepId, &StepAction)> {
         let steps = self.steps.iter().enumerate();
-        steps.map(|(index, step)| (StepId::new(index), &step.action))
+        steps.map(|(index, step)| (ProgramStepId::new(index), &step.action))
     }
 
     /// Returns the action of a step.
@@ -125,7 +127,7 @@ impl Plan {
     /// # Panics
     /// Panics for a step of a longer plan.
     #[must_use]
-    pub fn action(&self, step: StepId) -> &PlanAction {
+    pub fn action(&self, step: ProgramStepId) -> &StepAction {
         &self.steps[step.index()].action
     }
 
@@ -134,7 +136,7 @@ impl Plan {
     /// # Panics
     /// Panics for a step of a longer plan.
     #[must_use]
-    pub fn after(&self, step: StepId) -> &[StepId] {
+    pub fn after(&self, step: ProgramStepId) -> &[ProgramStepId] {
         &self.edges[self.steps[step.index()].after.clone()]
     }
 
@@ -149,12 +151,12 @@ impl Plan {
     }
 
     /// Adds a step that waits for the edges added since the last one.
-    fn push(&mut self, action: PlanAction) -> StepId {
+    fn push(&mut self, action: StepAction) -> ProgramStepId {
         let first = self.steps.last().map_or(0, |step| step.after.end);
         self.steps.push(PlanStep {
             action,
             after: first..self.edges.len(),
         });
-        StepId::new(self.steps.len() - 1)
+        ProgramStepId::new(self.steps.len() - 1)
     }
 }

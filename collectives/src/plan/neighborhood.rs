@@ -1,12 +1,10 @@
 //! Neighborhood collectives: every rank exchanges blocks with the neighbors that it names.
 
 use super::{
-    Plan, RankLayout,
+    BufferSpan, Plan,
+    ProgramBuffer::{Input, Output, Scratch},
+    RankLayout,
     builder::PlanBuilder,
-    step::{
-        ElementSpan,
-        PlanMemory::{Input, Output, Scratch},
-    },
 };
 
 /// One edge of a neighborhood, as one end sees it.
@@ -105,11 +103,11 @@ struct EdgeEnd {
     order: (usize, usize),
     peer: usize,
     /// The block in the input at the sender, and in the output at the receiver.
-    block: ElementSpan,
+    block: BufferSpan,
 }
 
 impl EdgeEnd {
-    fn new(place: &RankLayout<'_>, from: usize, to: usize, block: ElementSpan) -> Self {
+    fn new(place: &RankLayout<'_>, from: usize, to: usize, block: BufferSpan) -> Self {
         let peer = if from == place.rank() { to } else { from };
         place.assert_rank(peer);
         let distance = (to + place.size() - from) % place.size();

@@ -1,13 +1,14 @@
 //! Reduce: the inputs of all ranks, combined element by element, in the output of `root`.
 
 use super::{
-    ElementSpan, OperandOrder, Plan, PlanSide, RankLayout, UnfitPlan,
+    BufferSpan, OperandOrder, OperandSide, Plan,
+    ProgramBuffer::{Input, Output},
+    RankLayout, UnfitPlan,
     allreduce::{VectorHalvings, reduce_halves},
     builder::{PlanBuilder, ScratchSlots, StepDependency},
     names::algorithms,
     rank_layout::RankTeam,
     shape::{FoldRole, PowerOfTwoFold, RangeTreeLinks, powers},
-    step::PlanMemory::{Input, Output},
 };
 
 algorithms! {
@@ -72,7 +73,7 @@ fn binomial(b: &mut PlanBuilder, team: &RankTeam<'_>, root: usize, len: usize) {
 }
 
 /// Reduces to the root in place. The spans of the other ranks are undefined afterwards.
-pub(super) fn in_place(b: &mut PlanBuilder, team: &RankTeam<'_>, root: usize, acc: ElementSpan) {
+pub(super) fn in_place(b: &mut PlanBuilder, team: &RankTeam<'_>, root: usize, acc: BufferSpan) {
     let place = RangeTreeLinks::new(team.me, team.size, root);
     reduce_up_tree(b, team, &place, acc, None);
 }
@@ -82,7 +83,7 @@ pub(super) fn reduce_up_tree(
     b: &mut PlanBuilder,
     team: &RankTeam<'_>,
     place: &RangeTreeLinks,
-    acc: ElementSpan,
+    acc: BufferSpan,
     ready: StepDependency,
 ) {
     // The plan has two slots, so that one message lands while another is combined.
@@ -110,8 +111,8 @@ pub(super) fn recv_and_reduce(
     b: &mut PlanBuilder,
     landing: &mut ScratchSlots,
     from: usize,
-    side: PlanSide,
-    acc: ElementSpan,
+    side: OperandSide,
+    acc: BufferSpan,
     ready: &[StepDependency],
 ) -> StepDependency {
     let (landed, free) = landing.next_slot(acc.len);
@@ -123,11 +124,11 @@ pub(super) fn recv_and_reduce(
 }
 
 /// Returns the side on which the operand of `peer` and its neighbors is combined.
-pub(super) const fn side_of(peer: usize, me: usize) -> PlanSide {
+pub(super) const fn side_of(peer: usize, me: usize) -> OperandSide {
     if peer < me {
-        PlanSide::Left
+        OperandSide::Left
     } else {
-        PlanSide::Right
+        OperandSide::Right
     }
 }
 

@@ -2,17 +2,15 @@
 //! may have any lengths.
 
 use super::{
-    BlockPartition, OperandOrder, Plan, RankLayout, UnfitPlan,
+    BlockPartition, OperandOrder, OperandSide, Plan,
+    ProgramBuffer::{Input, Output},
+    RankLayout, UnfitPlan,
     builder::{PlanBuilder, StepDependency},
     names::algorithms,
     rank_layout::RankTeam,
     reduce::{self, recv_and_reduce, side_of},
     scatter,
     shape::{FoldRole, PowerOfTwoFold, RangeTreeLinks, powers},
-    step::{
-        PlanMemory::{Input, Output},
-        PlanSide,
-    },
 };
 
 algorithms! {
@@ -123,7 +121,7 @@ fn pairwise(b: &mut PlanBuilder, team: &RankTeam<'_>, blocks: &BlockPartition, w
         let step = b.send(team.rank_at(to), blocks.block_span(Input, to), &[before]);
         sent.extend(step.map(Some));
         let from = team.behind(distance);
-        last = recv_and_reduce(b, &mut landing, from, PlanSide::Left, result, &[last]);
+        last = recv_and_reduce(b, &mut landing, from, OperandSide::Left, result, &[last]);
     }
 }
 
@@ -149,7 +147,7 @@ fn ring(b: &mut PlanBuilder, team: &RankTeam<'_>, blocks: &BlockPartition) {
             landing.next_slot(own.len)
         };
         let got = b.recv(team.behind(1), landed, &[free]);
-        last = b.reduce(own, landed, PlanSide::Right, &[got]);
+        last = b.reduce(own, landed, OperandSide::Right, &[got]);
         part = landed;
     }
 }

@@ -2,16 +2,13 @@
 //! 1986). Both keep the order of ranks.
 
 use super::{
-    Plan, RankLayout,
+    BufferSpan, OperandSide, Plan,
+    ProgramBuffer::{Input, Output},
+    RankLayout,
     builder::{PlanBuilder, StepDependency},
     rank_layout::RankTeam,
     reduce::recv_and_reduce,
     shape::powers,
-    step::{
-        ElementSpan,
-        PlanMemory::{Input, Output},
-        PlanSide,
-    },
 };
 
 /// Makes the plan in which rank i's output becomes the combination of the outputs of ranks 0 to i, in place. lg p · (α + nβ +
@@ -46,7 +43,7 @@ fn doubling(
     b: &mut PlanBuilder,
     team: &RankTeam<'_>,
     first: usize,
-    acc: ElementSpan,
+    acc: BufferSpan,
     ready: StepDependency,
 ) {
     let place = team.me - first;
@@ -61,7 +58,14 @@ fn doubling(
         };
         if distance <= place {
             let from = team.rank_at(team.me - distance);
-            last = recv_and_reduce(b, &mut landing, from, PlanSide::Left, acc, &[sent.or(last)]);
+            last = recv_and_reduce(
+                b,
+                &mut landing,
+                from,
+                OperandSide::Left,
+                acc,
+                &[sent.or(last)],
+            );
         }
     }
 }

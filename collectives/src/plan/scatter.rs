@@ -1,12 +1,13 @@
 //! Scatter: each rank's output is its block of `root`'s input.
 
 use super::{
-    BlockPartition, ElementSpan, Plan, RankLayout, UnfitPlan,
+    BlockPartition, BufferSpan, Plan,
+    ProgramBuffer::{Input, Output},
+    RankLayout, UnfitPlan,
     builder::{PlanBuilder, StepDependency},
     names::algorithms,
     rank_layout::RankTeam,
     shape::RangeTreeLinks,
-    step::PlanMemory::{Input, Output},
 };
 
 algorithms! {
@@ -55,7 +56,7 @@ pub(super) fn binomial(
     team: &RankTeam<'_>,
     root: usize,
     blocks: &BlockPartition,
-    all: ElementSpan,
+    all: BufferSpan,
 ) {
     let place = RangeTreeLinks::new(team.me, team.size, root);
     let (first, len) = (place.range.start, blocks.range_span(Input, place.range).len);

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, fmt};
 use super::{
     BufferLens, BufferSpan, CollectiveProgram, CommRank, ElemLayout, LOOKAHEAD, LOOKAHEAD_MIN,
     LocalCopy, ProgramBuffer, ProgramStep, ProgramStepId, SingleRound, StepAction, lower,
+    span::bytes_of,
 };
 use crate::buffer::Wire;
 
@@ -68,6 +69,27 @@ impl ProgramBuilder {
         }
     }
 
+    /// Starts a program like [`new`](Self::new), in memory of these lengths in elements. For
+    /// [`push_elements`](Self::push_elements).
+    ///
+    /// # Panics
+    /// Panics if a length has more bytes than a `usize` can count.
+    pub fn in_elements<T: Wire>(ranks: usize, lens: BufferLens) -> Self {
+        let BufferLens {
+            input,
+            output,
+            scratch,
+        } = lens;
+        let [input, output, scratch] =
+            [input, output, scratch].map(|len| bytes_of(len, size_of::<T>()));
+        let lens = BufferLens {
+            input,
+            output,
+            scratch,
+        };
+        Self::new::<T>(ranks, lens)
+    }
+
     /// Limits how many steps may be in flight at a time, counted from the first unfinished one. Values below
     /// [`LOOKAHEAD_MIN`] count as that.
     pub fn lookahead(mut self, steps: usize) -> Self {
@@ -113,6 +135,22 @@ impl ProgramBuilder {
         }?;
         self.asked += 1;
         Ok(step)
+    }
+
+    /// Adds a step like [`push`](Self::push), whose spans count elements instead of bytes.
+    ///
+    /// # Errors
+    /// The same as of [`push`](Self::push).
+    ///
+    /// # Panics
+    /// Panics if a span has more bytes than a `usize` can count.
+    pub fn push_elements(
+        &mut self,
+        action: StepAction,
+        after: &[ProgramStepId],
+    ) -> Result<ProgramStepId, StepError> {
+        let size = self.program.elem.size;
+        self.push(action.scaled(size), after)
     }
 
     /// Returns the program.

@@ -337,6 +337,15 @@ impl CollectiveProgram {
 }
 
 impl ProgramStepId {
+    /// Returns the step at `index` of a list.
+    ///
+    /// # Panics
+    /// Panics from 2³² on.
+    #[must_use]
+    pub fn new(index: usize) -> Self {
+        Self(u32::try_from(index).expect("a list has less than 2^32 steps"))
+    }
+
     /// Returns the step's index in the list.
     #[must_use]
     pub const fn index(self) -> usize {
@@ -346,7 +355,8 @@ impl ProgramStepId {
 
 impl StepAction {
     /// Returns the spans that the step reads.
-    pub(crate) fn reads(&self) -> [Option<&BufferSpan>; 2] {
+    #[must_use]
+    pub fn reads(&self) -> [Option<&BufferSpan>; 2] {
         match self {
             Self::Send { from, .. } | Self::Copy { from, .. } => [Some(from), None],
             Self::Reduce { from, into, .. } => [Some(from), Some(into)],
@@ -355,7 +365,8 @@ impl StepAction {
     }
 
     /// Returns the span that the step writes.
-    pub(crate) fn writes(&self) -> Option<&BufferSpan> {
+    #[must_use]
+    pub fn writes(&self) -> Option<&BufferSpan> {
         match self {
             Self::Recv { into, .. } | Self::Copy { into, .. } | Self::Reduce { into, .. } => {
                 Some(into)
@@ -364,14 +375,39 @@ impl StepAction {
         }
     }
 
+    /// Returns the spans that the step reads or writes.
+    pub fn spans(&self) -> impl Iterator<Item = &BufferSpan> {
+        self.reads().into_iter().flatten().chain(self.writes())
+    }
+
+    /// Returns the action on bytes that this one is on elements of `size` bytes.
+    fn scaled(self, size: usize) -> Self {
+        match self {
+            Self::Send { to, from } => Self::Send {
+                to,
+                from: from.scaled(size),
+            },
+            Self::Recv { from, into } => Self::Recv {
+                from,
+                into: into.scaled(size),
+            },
+            Self::Copy { from, into } => Self::Copy {
+                from: from.scaled(size),
+                into: into.scaled(size),
+            },
+            Self::Reduce { from, into, side } => Self::Reduce {
+                from: from.scaled(size),
+                into: into.scaled(size),
+                side,
+            },
+            Self::Join => Self::Join,
+        }
+    }
+
     /// Returns true if the two may not run at the same time, because one writes bytes that the other accesses.
     pub(crate) fn conflicts_with(&self, other: &Self) -> bool {
-        let touches = |action: &Self, span: &BufferSpan| {
-            let reads = action.reads().into_iter().flatten();
-            reads
-                .chain(action.writes())
-                .any(|known| known.overlaps(span))
-        };
+        let touches =
+            |action: &Self, span: &BufferSpan| action.spans().any(|known| known.overlaps(span));
         self.writes().is_some_and(|span| touches(other, span))
             || other.writes().is_some_and(|span| touches(self, span))
     }

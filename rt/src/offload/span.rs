@@ -1,4 +1,4 @@
-//! Spans: bytes of a program's memory.
+//! Spans: parts of the memory of a program, in bytes, or of a plan, in elements.
 
 use std::{fmt, ops::Range};
 
@@ -19,7 +19,7 @@ pub enum ProgramBuffer {
 
 /// Bytes of one buffer, in an order: runs of equal length at equal distances. The last run may be shorter.
 ///
-/// Byte `i` of the span is byte `start + (i / run) · stride + i % run` of the buffer.
+/// Byte `i` of the span is byte `start + (i / run) · stride + i % run` of the buffer. The spans of plans count elements instead.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[expect(
     clippy::exhaustive_structs,
@@ -63,6 +63,47 @@ impl BufferSpan {
             run,
             stride,
             ..self
+        }
+    }
+
+    /// Returns `len` bytes from position `start` of a contiguous span.
+    ///
+    /// # Panics
+    /// Panics if they are not inside, or the span has several runs.
+    #[must_use]
+    pub fn part(self, start: usize, len: usize) -> Self {
+        assert!(self.is_contiguous(), "{self:?} has several runs");
+        assert!(start + len <= self.len, "{start}+{len} in {self:?}");
+        self.buffer.span(self.start + start, len)
+    }
+
+    /// Returns the runs, in order: the bytes of the buffer that each covers.
+    ///
+    /// # Panics
+    /// Panics during iteration if a run begins before the buffer or does not fit a `usize`.
+    pub fn runs(self) -> impl Iterator<Item = Range<usize>> {
+        let count = self.len.div_ceil(self.run.max(1));
+        (0..count).map(move |nth| {
+            let away = self.stride.unsigned_abs() * nth;
+            let start = if self.stride < 0 {
+                self.start.checked_sub(away)
+            } else {
+                self.start.checked_add(away)
+            };
+            let start = start.expect("a run begins inside its buffer");
+            start..start + self.run.min(self.len - nth * self.run)
+        })
+    }
+
+    /// Returns the bytes of a span that counts elements of `size` bytes.
+    pub(super) fn scaled(self, size: usize) -> Self {
+        let stride = bytes_of(self.stride.unsigned_abs(), size).cast_signed();
+        Self {
+            buffer: self.buffer,
+            start: bytes_of(self.start, size),
+            len: bytes_of(self.len, size),
+            run: bytes_of(self.run, size),
+            stride: stride * self.stride.signum(),
         }
     }
 
@@ -199,6 +240,12 @@ impl BufferSpan {
     }
 }
 
+/// Returns the bytes of `count` elements.
+pub(super) fn bytes_of(count: usize, size: usize) -> usize {
+    let bytes = count.checked_mul(size);
+    bytes.expect("buffers and scratch that memory has room for")
+}
+
 impl fmt::Debug for BufferSpan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}[{};{}]", self.buffer, self.start, self.len)?;
@@ -206,5 +253,21 @@ impl fmt::Debug for BufferSpan {
             return Ok(());
         }
         write!(f, " in runs of {} every {}", self.run, self.stride)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ProgramBuffer::Scratch;
+
+    #[test]
+    fn runs_follow_each_other_forwards_and_backwards() {
+        let forward: Vec<_> = Scratch.span(2, 5).in_runs(2, 4).runs().collect();
+        assert_eq!(forward, [2..4, 6..8, 10..11]);
+        let backward: Vec<_> = Scratch.span(4, 6).in_runs(2, -2).runs().collect();
+        assert_eq!(backward, [4..6, 2..4, 0..2]);
+        assert_eq!(Scratch.span(7, 0).runs().count(), 0);
+        let scaled = Scratch.span(4, 6).in_runs(2, -2).scaled(8);
+        assert_eq!(scaled, Scratch.span(32, 48).in_runs(16, -16));
     }
 }

@@ -5,7 +5,7 @@
 
 use std::{error, fmt};
 
-use super::{ElementSpan, Plan, PlanAction, PlanMemory, StepId};
+use super::{BufferSpan, Plan, ProgramBuffer, ProgramStepId, StepAction};
 
 mod pairs;
 mod races;
@@ -21,11 +21,11 @@ pub struct GroupStep {
     /// Rank whose plan has the step.
     pub rank: usize,
     /// Number of the step in that plan.
-    pub step: StepId,
+    pub step: ProgramStepId,
 }
 
 impl GroupStep {
-    const fn new(rank: usize, step: StepId) -> Self {
+    const fn new(rank: usize, step: ProgramStepId) -> Self {
         Self { rank, step }
     }
 }
@@ -43,7 +43,7 @@ pub enum PlanFault {
     /// Two spans of the step differ in length, or overlap.
     Spans(GroupStep),
     /// The two steps may run at the same time, touch the same element, and one of them writes it.
-    Race(GroupStep, StepId),
+    Race(GroupStep, ProgramStepId),
     /// A message without another end, or one that goes to no other rank.
     Unpaired(GroupStep),
     /// A message and the span that it lands in differ in length.
@@ -87,26 +87,26 @@ impl error::Error for PlanFault {}
 /// The first fault.
 pub fn inspect(plan: &Plan, input: usize, output: usize) -> Result<(), PlanFault> {
     let room = |buffer| match buffer {
-        PlanMemory::Input => input,
-        PlanMemory::Output => output,
-        PlanMemory::Scratch => plan.scratch(),
+        ProgramBuffer::Input => input,
+        ProgramBuffer::Output => output,
+        ProgramBuffer::Scratch => plan.scratch(),
     };
     for (step, action) in plan.steps() {
         let at = GroupStep::new(plan.rank(), step);
         if plan.after(step).iter().any(|before| *before >= step) {
             return Err(PlanFault::Order(at));
         }
-        let inside = |span: ElementSpan| span.runs().all(|run| run.end <= room(span.buffer));
-        if !action.reads().chain(action.writes()).all(inside) {
+        let inside = |span: BufferSpan| span.runs().all(|run| run.end <= room(span.buffer));
+        if !action.spans().copied().all(inside) {
             return Err(PlanFault::Bounds(at));
         }
         if action
             .writes()
-            .is_some_and(|span| span.buffer == PlanMemory::Input && span.len > 0)
+            .is_some_and(|span| span.buffer == ProgramBuffer::Input && span.len > 0)
         {
             return Err(PlanFault::Input(at));
         }
-        if let PlanAction::Copy { from, into } | PlanAction::Reduce { from, into, .. } = action
+        if let StepAction::Copy { from, into } | StepAction::Reduce { from, into, .. } = action
             && (from.len != into.len || overlap(*from, *into))
         {
             return Err(PlanFault::Spans(at));
@@ -115,7 +115,7 @@ pub fn inspect(plan: &Plan, input: usize, output: usize) -> Result<(), PlanFault
     races::find_race(plan, output)
 }
 
-fn overlap(a: ElementSpan, b: ElementSpan) -> bool {
+fn overlap(a: BufferSpan, b: BufferSpan) -> bool {
     a.buffer == b.buffer
         && a.runs().any(|one| {
             b.runs()

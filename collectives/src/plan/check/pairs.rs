@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{GroupStep, Plan, PlanFault};
-use crate::plan::PlanAction;
+use crate::plan::StepAction;
 
 /// The other end of every message of a group.
 #[derive(Clone, Debug)]
@@ -30,8 +30,8 @@ impl MessagePairs {
             );
             for (step, action) in plan.steps() {
                 let (way, end) = match action {
-                    PlanAction::Send { to, .. } => ((rank, *to), 0),
-                    PlanAction::Recv { from, .. } => ((*from, rank), 1),
+                    StepAction::Send { to, .. } => ((rank, to.0), 0),
+                    StepAction::Recv { from, .. } => ((from.0, rank), 1),
                     _ => continue,
                 };
                 if way.0 == way.1 {
@@ -69,7 +69,7 @@ impl MessagePairs {
 fn moved(plans: &[Plan], at: GroupStep) -> usize {
     let GroupStep { rank, step } = at;
     match plans[rank].action(step) {
-        PlanAction::Send { from: span, .. } | PlanAction::Recv { into: span, .. } => span.len,
+        StepAction::Send { from: span, .. } | StepAction::Recv { into: span, .. } => span.len,
         _ => 0,
     }
 }

@@ -1,7 +1,7 @@
 //! Finds steps that may run at the same time and touch the same element.
 
-use super::{GroupStep, Plan, PlanFault, StepId};
-use crate::plan::PlanMemory;
+use super::{GroupStep, Plan, PlanFault, ProgramStepId};
+use crate::plan::ProgramBuffer;
 
 /// Finds the first race. The list of steps is a topological order. So a write that is ordered after the last write, and after
 /// all reads since, is ordered after all earlier accesses, and only those need a check.
@@ -12,7 +12,7 @@ pub(super) fn find_race(plan: &Plan, output: usize) -> Result<(), PlanFault> {
         vec![ElementAccesses::default(); plan.scratch()],
     ];
     for (step, action) in plan.steps() {
-        let ordered = |earlier: &StepId| {
+        let ordered = |earlier: &ProgramStepId| {
             let fine = *earlier == step || before.has(step, *earlier);
             if fine {
                 Ok(())
@@ -20,12 +20,12 @@ pub(super) fn find_race(plan: &Plan, output: usize) -> Result<(), PlanFault> {
                 Err(PlanFault::Race(GroupStep::new(plan.rank(), step), *earlier))
             }
         };
-        for (buffer, element) in action.reads().flat_map(each) {
+        for (buffer, element) in action.reads().into_iter().flatten().copied().flat_map(each) {
             let touched = &mut elements[buffer][element];
             touched.written.iter().try_for_each(ordered)?;
             touched.read.push(step);
         }
-        for (buffer, element) in action.writes().into_iter().flat_map(each) {
+        for (buffer, element) in action.writes().into_iter().copied().flat_map(each) {
             let touched = &mut elements[buffer][element];
             touched
                 .written
@@ -43,16 +43,16 @@ pub(super) fn find_race(plan: &Plan, output: usize) -> Result<(), PlanFault> {
 
 #[derive(Clone, Default)]
 struct ElementAccesses {
-    written: Option<StepId>,
-    read: Vec<StepId>,
+    written: Option<ProgramStepId>,
+    read: Vec<ProgramStepId>,
 }
 
 /// Returns the elements of a span, except those of the input, which no step writes.
-fn each(span: crate::plan::ElementSpan) -> impl Iterator<Item = (usize, usize)> {
+fn each(span: crate::plan::BufferSpan) -> impl Iterator<Item = (usize, usize)> {
     let buffer = match span.buffer {
-        PlanMemory::Input => None,
-        PlanMemory::Output => Some(0),
-        PlanMemory::Scratch => Some(1),
+        ProgramBuffer::Input => None,
+        ProgramBuffer::Output => Some(0),
+        ProgramBuffer::Scratch => Some(1),
     };
     let elements = span.runs().flatten();
     elements.filter_map(move |element| Some((buffer?, element)))
@@ -79,7 +79,7 @@ impl HappensBefore {
         Self { rows }
     }
 
-    fn has(&self, step: StepId, earlier: StepId) -> bool {
+    fn has(&self, step: ProgramStepId, earlier: ProgramStepId) -> bool {
         self.rows[step.index()][earlier.index() / 64] >> (earlier.index() % 64) & 1 == 1
     }
 }

@@ -1,7 +1,7 @@
 //! Runs plans in an order that the caller picks, step by step.
 
 use super::{GroupStep, MessagePairs, Plan, PlanFault};
-use crate::plan::{ElementSpan, PlanAction, PlanMemory, PlanSide, StepId};
+use crate::plan::{BufferSpan, OperandSide, ProgramBuffer, ProgramStepId, StepAction};
 
 /// One rank's memory. `None` is an element that was never written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,29 +75,29 @@ pub fn run<T: Clone>(
         let memory = &mut memory[rank];
         let whole = |values: Option<Vec<T>>| values.ok_or(PlanFault::Unwritten(at));
         match *plans[rank].action(step) {
-            PlanAction::Send { from, .. } => {
+            StepAction::Send { from, .. } => {
                 let recv = pairs.other(at).expect("all messages are paired");
                 flying[recv.rank][recv.step.index()] = whole(memory.read(from))?;
             }
-            PlanAction::Recv { into, .. } => {
+            StepAction::Recv { into, .. } => {
                 let landed = std::mem::take(&mut flying[rank][step.index()]);
                 memory.write(into, landed);
             }
-            PlanAction::Copy { from, into } => {
+            StepAction::Copy { from, into } => {
                 let copied = whole(memory.read(from))?;
                 memory.write(into, copied);
             }
-            PlanAction::Reduce { from, into, side } => {
+            StepAction::Reduce { from, into, side } => {
                 let operands = whole(memory.read(from))?
                     .into_iter()
                     .zip(whole(memory.read(into))?);
                 let combined = operands.map(|(from, into)| match side {
-                    PlanSide::Left => combine(&from, &into),
-                    PlanSide::Right => combine(&into, &from),
+                    OperandSide::Left => combine(&from, &into),
+                    OperandSide::Right => combine(&into, &from),
                 });
                 memory.write(into, combined.collect());
             }
-            PlanAction::Join => {}
+            StepAction::Join => {}
         }
         order.push(at);
         turns.over(at);
@@ -118,15 +118,15 @@ impl<T: Clone> RankMemory<T> {
         }
     }
 
-    const fn buffer(&mut self, buffer: PlanMemory) -> &mut Vec<Option<T>> {
+    const fn buffer(&mut self, buffer: ProgramBuffer) -> &mut Vec<Option<T>> {
         match buffer {
-            PlanMemory::Input => &mut self.input,
-            PlanMemory::Output => &mut self.output,
-            PlanMemory::Scratch => &mut self.scratch,
+            ProgramBuffer::Input => &mut self.input,
+            ProgramBuffer::Output => &mut self.output,
+            ProgramBuffer::Scratch => &mut self.scratch,
         }
     }
 
-    fn read(&mut self, span: ElementSpan) -> Option<Vec<T>> {
+    fn read(&mut self, span: BufferSpan) -> Option<Vec<T>> {
         let buffer = self.buffer(span.buffer);
         span.runs()
             .flatten()
@@ -134,7 +134,7 @@ impl<T: Clone> RankMemory<T> {
             .collect()
     }
 
-    fn write(&mut self, span: ElementSpan, values: Vec<T>) {
+    fn write(&mut self, span: BufferSpan, values: Vec<T>) {
         let buffer = self.buffer(span.buffer);
         for (element, value) in span.runs().flatten().zip(values) {
             buffer[element] = Some(value);
@@ -155,7 +155,7 @@ struct RunnableSteps<'a> {
 struct RankProgress {
     steps: Vec<CheckStepState>,
     /// For each step, the steps that wait for it.
-    waiting: Vec<Vec<StepId>>,
+    waiting: Vec<Vec<ProgramStepId>>,
     /// The first step that has not completed.
     low: usize,
     /// The first step beyond the lookahead.
@@ -215,7 +215,7 @@ impl<'a> RunnableSteps<'a> {
             .min(progress.steps.len());
         let seen = std::mem::replace(&mut progress.high, end);
         for index in seen..end {
-            self.begin(GroupStep::new(rank, StepId::new(index)));
+            self.begin(GroupStep::new(rank, ProgramStepId::new(index)));
         }
     }
 
@@ -228,13 +228,13 @@ impl<'a> RunnableSteps<'a> {
         }
         self.ranks[rank].steps[step.index()].begun = true;
         match *self.plans[rank].action(step) {
-            PlanAction::Send { .. } => {
+            StepAction::Send { .. } => {
                 let recv = self.receive_of(at).expect("a send is paired");
                 if self.rules.eager || self.state(recv).begun {
                     self.ready.push(at);
                 }
             }
-            PlanAction::Recv { .. } => {
+            StepAction::Recv { .. } => {
                 let send = self.pairs.other(at).expect("a receive is paired");
                 if self.state(send).over {
                     self.ready.push(at);
@@ -248,7 +248,7 @@ impl<'a> RunnableSteps<'a> {
 
     fn receive_of(&self, at: GroupStep) -> Option<GroupStep> {
         let GroupStep { rank, step } = at;
-        let is_send = matches!(self.plans[rank].action(step), PlanAction::Send { .. });
+        let is_send = matches!(self.plans[rank].action(step), StepAction::Send { .. });
         self.pairs.other(at).filter(|_| is_send)
     }
 
@@ -260,7 +260,7 @@ impl<'a> RunnableSteps<'a> {
     fn stuck(&self) -> Option<GroupStep> {
         let stuck = |(rank, progress): (usize, &RankProgress)| {
             (progress.low < progress.steps.len())
-                .then(|| GroupStep::new(rank, StepId::new(progress.low)))
+                .then(|| GroupStep::new(rank, ProgramStepId::new(progress.low)))
         };
         self.ranks.iter().enumerate().find_map(stuck)
     }

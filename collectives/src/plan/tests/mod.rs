@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, ops::Range, rc::Rc};
 use ripstop_fabric::random::SeededRandom;
 
 use super::{
-    LOOKAHEAD_MIN, OperandOrder, Plan, PlanAction,
+    LOOKAHEAD_MIN, OperandOrder, Plan, StepAction,
     check::{ExecutorRules, GroupStep, MessagePairs, PlanFault, RankMemory, inspect, run},
 };
 
@@ -162,7 +162,7 @@ fn heard(plans: &[Plan], order: &[GroupStep]) -> Vec<BTreeSet<usize>> {
         for before in plans[rank].after(step) {
             mine.extend(&known[rank][before.index()]);
         }
-        if let (PlanAction::Recv { .. }, Some(send)) = (plans[rank].action(step), pairs.other(at)) {
+        if let (StepAction::Recv { .. }, Some(send)) = (plans[rank].action(step), pairs.other(at)) {
             mine.extend(&known[send.rank][send.step.index()]);
         }
         known[rank][step.index()] = mine;

@@ -4,7 +4,8 @@ use ripstop_fabric::random::SeededRandom;
 
 use super::{Case, Wrong, cases};
 use crate::plan::{
-    LOOKAHEAD_MIN, OperandOrder, Plan, PlanAction, PlanSide, PlanStep, StepId, check::ExecutorRules,
+    LOOKAHEAD_MIN, OperandOrder, OperandSide, Plan, PlanStep, ProgramStepId, StepAction,
+    check::ExecutorRules,
 };
 
 /// Sizes that fold, sizes that do not, and sizes that fill nodes with several ranks.
@@ -66,19 +67,19 @@ fn a_plan_without_one_of_its_dependencies_is_caught() {
 #[test]
 fn a_plan_without_one_of_its_steps_is_caught() {
     // A phase may end without need; its end is not tested here.
-    let is_join = |plan: &Plan, step: usize| matches!(plan.steps[step].action, PlanAction::Join);
+    let is_join = |plan: &Plan, step: usize| matches!(plan.steps[step].action, StepAction::Join);
     caught(|_, plan, step| (!is_join(plan, step)).then(|| plan.drop_step(step)));
 }
 
 #[test]
 fn a_reduction_with_its_operands_exchanged_is_caught() {
     caught(|case, plan, step| {
-        let PlanAction::Reduce { side, .. } = &mut plan.steps[step].action else {
+        let StepAction::Reduce { side, .. } = &mut plan.steps[step].action else {
             return None;
         };
         *side = match side {
-            PlanSide::Left => PlanSide::Right,
-            PlanSide::Right => PlanSide::Left,
+            OperandSide::Left => OperandSide::Right,
+            OperandSide::Right => OperandSide::Left,
         };
         (case.order == OperandOrder::RankOrder).then_some(())
     });
@@ -88,11 +89,11 @@ fn a_reduction_with_its_operands_exchanged_is_caught() {
 fn a_message_to_another_rank_is_caught() {
     caught(|_, plan, step| {
         let (rank, size) = (plan.rank, plan.size);
-        let PlanAction::Send { to, .. } = &mut plan.steps[step].action else {
+        let StepAction::Send { to, .. } = &mut plan.steps[step].action else {
             return None;
         };
-        *to = (*to + 1) % size;
-        (size > 2 && *to != rank).then_some(())
+        to.0 = (to.0 + 1) % size;
+        (size > 2 && to.0 != rank).then_some(())
     });
 }
 
@@ -100,9 +101,9 @@ fn a_message_to_another_rank_is_caught() {
 fn data_from_the_wrong_element_is_caught() {
     caught(|_, plan, step| {
         match &mut plan.steps[step].action {
-            PlanAction::Send { from, .. } if from.len > 0 => from.start += 1,
-            PlanAction::Recv { into, .. } if into.len > 0 => into.start += 1,
-            PlanAction::Copy { from, .. } => from.start += 1,
+            StepAction::Send { from, .. } if from.len > 0 => from.start += 1,
+            StepAction::Recv { into, .. } if into.len > 0 => into.start += 1,
+            StepAction::Copy { from, .. } => from.start += 1,
             _ => return None,
         }
         Some(())
@@ -167,7 +168,7 @@ impl Plan {
                 .map(|edge| edge.index())
                 .filter(|edge| *edge != dropped);
             self.edges
-                .extend(kept.map(|edge| StepId::new(edge - usize::from(edge > dropped))));
+                .extend(kept.map(|edge| ProgramStepId::new(edge - usize::from(edge > dropped))));
             self.push(step.action);
         }
     }
