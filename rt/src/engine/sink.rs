@@ -55,7 +55,7 @@ impl Sink for EngineCore {
     ) {
         self.p2p.disturb();
         let op = OpId::unpack(token.0);
-        if self.p2p.is_arriving(op) {
+        if self.p2p.common.is_arriving(op) {
             return self.p2p.end_arrival(op, from, header, body);
         }
         // The driver placed the message into the buffer of `op`. If it matches `op`, it is received like any other message. If it
@@ -69,7 +69,7 @@ impl Sink for EngineCore {
         self.p2p.disturb();
         let op = OpId::unpack(token.0);
         self.p2p.common.take_over_buffer(op);
-        if self.p2p.is_arriving(op) {
+        if self.p2p.common.is_arriving(op) {
             return self.p2p.lose_arrival(op);
         }
         self.p2p.settle(op);

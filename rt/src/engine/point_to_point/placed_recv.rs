@@ -9,6 +9,7 @@ use ripstop_fabric::driver::{CommandToken, DownCause, MessagePlace, PayloadView}
 
 use super::PointToPoint;
 use crate::{
+    engine::EngineCommons,
     error::ErrorKind,
     group::WorldRank,
     ops::{InboundTransfer, MessageStatus, OpState},
@@ -62,14 +63,6 @@ impl PointToPoint {
         Some(MessagePlace { into, token })
     }
 
-    /// Returns true if the driver was writing the message of this receive to its place.
-    pub(in crate::engine) fn is_arriving(&mut self, op: OpId) -> bool {
-        let slot = self.common.ops.get(op);
-        slot.is_some_and(
-            |slot| matches!(slot.state, OpState::Landing(landing) if landing.by_driver),
-        )
-    }
-
     /// Completes a receive whose message is in its place.
     pub(in crate::engine) fn end_arrival(
         &mut self,
@@ -95,5 +88,15 @@ impl PointToPoint {
         let source = landing.landed.source;
         let down = self.common.peers.down(source).unwrap_or(DownCause::Failed);
         self.abandon(op, ErrorKind::of_down(source, down));
+    }
+}
+
+impl EngineCommons {
+    /// Returns true if the driver was writing the message of this receive to its place.
+    pub(in crate::engine) fn is_arriving(&mut self, op: OpId) -> bool {
+        let slot = self.ops.get(op);
+        slot.is_some_and(
+            |slot| matches!(slot.state, OpState::Landing(landing) if landing.by_driver),
+        )
     }
 }

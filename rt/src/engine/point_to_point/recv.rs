@@ -22,6 +22,15 @@ use crate::{
 };
 
 impl EngineCommons {
+    /// Copies the message of a dropped receive to the receive that took it over.
+    fn copy_from_orphan(&mut self, op: OpId, landed: MessageStatus, orphan: OpId) {
+        let copy = self.ops.live(orphan).content(landed.bytes).to_vec();
+        let filled = self.ops.live(op).fill(0, PayloadView::from_slice(&copy));
+        assert!(filled, "`admit` said so");
+        self.release(orphan);
+        self.complete_op(op, Ok(landed));
+    }
+
     /// Returns true if an offer that comes back must be dropped, because its sender is down or has withdrawn it.
     fn is_void_offer(&mut self, message: &StoredMessage) -> bool {
         let (source, StoredBody::Offered(offered)) = (message.envelope.source, &message.body)
@@ -403,21 +412,8 @@ impl PointToPoint {
             landing.follower = Some(op);
             self.common.ops.live(op).state = OpState::Following { orphan, landed };
         } else {
-            self.copy_from_orphan(op, landed, orphan);
+            self.common.copy_from_orphan(op, landed, orphan);
         }
-    }
-
-    /// Copies the message of a dropped receive to the receive that took it over.
-    fn copy_from_orphan(&mut self, op: OpId, landed: MessageStatus, orphan: OpId) {
-        let copy = self.common.ops.live(orphan).content(landed.bytes).to_vec();
-        let filled = self
-            .common
-            .ops
-            .live(op)
-            .fill(0, PayloadView::from_slice(&copy));
-        assert!(filled, "`admit` said so");
-        self.common.release(orphan);
-        self.common.complete_op(op, Ok(landed));
     }
 
     /// Completes a receive, because all bytes of its message are in its buffer.
@@ -435,7 +431,7 @@ impl PointToPoint {
             let OpState::Following { landed, .. } = self.common.ops.live(follower).state else {
                 return;
             };
-            self.copy_from_orphan(follower, landed, op);
+            self.common.copy_from_orphan(follower, landed, op);
         } else {
             self.release_void(op);
         }

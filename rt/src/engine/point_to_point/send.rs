@@ -23,7 +23,7 @@ impl MessageTransmitter<'_> {
     pub(in crate::engine) fn queue(&mut self, op: OpId, to: WorldRank) {
         self.p2p.common.awaited_peers_changed = true;
         self.p2p.own.note_by_driver(to == self.p2p.common.me);
-        self.p2p.enqueue(to, op);
+        self.p2p.common.enqueue(to, op);
         self.p2p.common.peers.mark_to_flush(to);
     }
 
@@ -74,6 +74,24 @@ impl MessageTransmitter<'_> {
 }
 
 impl EngineCommons {
+    /// Appends a send to the peer's queue. Notifies the peer if it has asked for such a message.
+    fn enqueue(&mut self, to: WorldRank, op: OpId) {
+        let info = self.ops.live(op).info;
+        let line = &mut self.peers.peer_mut(to).sends;
+        let held = line.push(op, info.ctx, info.tag.unwrap_or(0));
+        self.send_fetch_candidates(to, held.as_slice());
+    }
+
+    fn withdraw_offer(&mut self, op: OpId, to: WorldRank, why: ErrorKind) {
+        if self.take_unanswered(op) {
+            self.handle_fetch_matched(to, op); // the receiver does not know of it
+            self.complete_op(op, Err(why));
+        } else {
+            self.ops.live(op).withdraw(why);
+            self.send_control(to, WireKind::Cancel, op, wire::OK);
+        }
+    }
+
     /// Returns the reason why nothing can be sent to this rank on a communicator, if there is one.
     #[inline]
     pub(in crate::engine) fn unsendable(&self, ctx: u32, rank: WorldRank) -> Option<ErrorKind> {
@@ -85,14 +103,6 @@ impl EngineCommons {
 }
 
 impl PointToPoint {
-    /// Appends a send to the peer's queue. Notifies the peer if it has asked for such a message.
-    fn enqueue(&mut self, to: WorldRank, op: OpId) {
-        let info = self.common.ops.live(op).info;
-        let line = &mut self.common.peers.peer_mut(to).sends;
-        let held = line.push(op, info.ctx, info.tag.unwrap_or(0));
-        self.common.send_fetch_candidates(to, held.as_slice());
-    }
-
     /// Withdraws a send: immediately if nothing was sent, otherwise by asking the receiver to forget the offer.
     pub(crate) fn withdraw(&mut self, op: OpId, why: ErrorKind) {
         let Some(slot) = self.common.ops.get(op) else {
@@ -105,18 +115,8 @@ impl PointToPoint {
                 self.common.send_fetch_candidates(to, &uncovered);
                 self.common.complete_op(op, Err(why));
             }
-            OpState::Offered => self.withdraw_offer(op, to, why),
+            OpState::Offered => self.common.withdraw_offer(op, to, why),
             _ => {} // its bytes are moving, so it completes by itself
-        }
-    }
-
-    fn withdraw_offer(&mut self, op: OpId, to: WorldRank, why: ErrorKind) {
-        if self.common.take_unanswered(op) {
-            self.common.handle_fetch_matched(to, op); // the receiver does not know of it
-            self.common.complete_op(op, Err(why));
-        } else {
-            self.common.ops.live(op).withdraw(why);
-            self.common.send_control(to, WireKind::Cancel, op, wire::OK);
         }
     }
 }

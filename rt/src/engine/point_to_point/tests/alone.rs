@@ -254,7 +254,7 @@ impl Sink for LoneSink {
         body: PayloadView<'_>,
     ) {
         let op = OpId::unpack(token.0);
-        if self.p2p.is_arriving(op) {
+        if self.p2p.common.is_arriving(op) {
             return self.p2p.end_arrival(op, from, header, body);
         }
         self.p2p.common.take_over_buffer(op);
@@ -265,7 +265,7 @@ impl Sink for LoneSink {
     fn returned(&mut self, token: CommandToken) {
         let op = OpId::unpack(token.0);
         self.p2p.common.take_over_buffer(op);
-        if self.p2p.is_arriving(op) {
+        if self.p2p.common.is_arriving(op) {
             return self.p2p.lose_arrival(op);
         }
         self.p2p.settle(op);
