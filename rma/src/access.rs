@@ -2,7 +2,6 @@
 
 use std::{
     fmt,
-    future::poll_fn,
     panic::Location,
     pin::Pin,
     task::{Context, Poll, ready},
@@ -13,7 +12,7 @@ use ripstop_rt::{
     Error, Result,
     buffer::Wire,
     internal::{
-        ErrorInternals, called_at,
+        ErrorInternals,
         onesided::{AccessEpoch, PendingStart, WindowEnd, WindowTarget},
     },
 };
@@ -31,20 +30,22 @@ pub struct Start<'w, T: Wire> {
 }
 
 enum StartState<'w, T: Wire> {
-    Waiting(&'w WindowEnd<T>, PendingStart<'w, T>),
-    Failed(Error),
+    Waiting(PendingStart<'w, T>),
+    /// Boxed, because it is rare and would make the others longer.
+    Failed(Box<Error>),
     Taken,
 }
 
 impl<'w, T: Wire> Start<'w, T> {
+    #[inline]
     pub(crate) fn new(
         window_end: &'w WindowEnd<T>,
         targets: &[usize],
         at: &'static Location<'static>,
     ) -> Self {
         let state = match window_end.begin_start(targets) {
-            Ok(starting) => StartState::Waiting(window_end, starting),
-            Err(error) => StartState::Failed(error),
+            Ok(starting) => StartState::Waiting(starting),
+            Err(error) => StartState::Failed(Box::new(error)),
         };
         Self {
             state,
@@ -76,8 +77,8 @@ impl<'w, T: Wire> Start<'w, T> {
     /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
     /// ```
     pub fn timeout(mut self, after: Duration) -> Self {
-        if let StartState::Waiting(window_end, _) = &self.state {
-            self.limit = Some(TimeLimit::new(window_end.comm(), after));
+        if let StartState::Waiting(starting) = &self.state {
+            self.limit = Some(TimeLimit::new(starting.window_end().comm(), after));
         }
         self
     }
@@ -86,11 +87,12 @@ impl<'w, T: Wire> Start<'w, T> {
 impl<'w, T: Wire> Future for Start<'w, T> {
     type Output = Result<Access<'w, T>>;
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { state, limit, at } = &mut *self;
         let at = *at;
         let started = match state {
-            StartState::Waiting(_, starting) => match (starting.poll(cx), limit) {
+            StartState::Waiting(starting) => match (starting.poll(cx), limit) {
                 (Poll::Ready(epoch), _) => epoch.map(|epoch| Access { epoch }),
                 (Poll::Pending, Some(limit)) => {
                     let after = ready!(limit.poll(cx));
@@ -106,9 +108,10 @@ impl<'w, T: Wire> Future for Start<'w, T> {
 }
 
 impl<T: Wire> Start<'_, T> {
+    #[cold]
     fn take_failure(&mut self) -> Error {
         match std::mem::replace(&mut self.state, StartState::Taken) {
-            StartState::Failed(error) => error,
+            StartState::Failed(error) => *error,
             _ => panic!("a start was polled after it had completed"),
         }
     }
@@ -139,13 +142,14 @@ impl<'w, T: Wire> Access<'w, T> {
     ///
     /// # Errors
     /// A target failed or finished; the other targets were notified all the same.
+    #[inline]
     #[track_caller]
-    pub fn complete(self) -> impl Future<Output = Result<()>> + Send + use<'w, T> {
-        let mut epoch = self.epoch;
-        epoch.end();
-        called_at(Location::caller(), async move {
-            poll_fn(|cx| epoch.poll_ended(cx)).await
-        })
+    pub fn complete(mut self) -> impl Future<Output = Result<()>> + Send + use<'w, T> {
+        self.epoch.end();
+        AccessEnd {
+            epoch: self.epoch,
+            at: Location::caller(),
+        }
     }
 
     #[inline]
@@ -160,3 +164,20 @@ impl<'w, T: Wire> Access<'w, T> {
 }
 
 operations!(Access);
+
+/// The future of the end of an access epoch.
+struct AccessEnd<'w, T: Wire> {
+    epoch: AccessEpoch<'w, T>,
+    at: &'static Location<'static>,
+}
+
+impl<T: Wire> Future for AccessEnd<'_, T> {
+    type Output = Result<()>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let at = self.at;
+        let ended = self.epoch.poll_ended(cx);
+        ended.map_err(|error| error.called_at(at))
+    }
+}

@@ -37,6 +37,7 @@ impl<'w, T: Wire> Exposure<'w, T> {
     /// # Errors
     /// An origin failed, finished or freed its window before it completed. By then all other origins have completed, the epoch
     /// has ended and the memory is the window's again.
+    #[inline]
     #[track_caller]
     pub fn wait(self) -> Wait<'w, T> {
         Wait {
@@ -56,6 +57,7 @@ impl<'w, T: Wire> Exposure<'w, T> {
     ///
     /// # Errors
     /// Returns the errors of [`Window::start`](crate::Window::start).
+    #[inline]
     #[track_caller]
     pub fn start(&self, targets: &[usize]) -> Start<'_, T> {
         Start::new(self.window_end, targets, Location::caller())
@@ -90,6 +92,7 @@ impl<T: Wire> Wait<'_, T> {
 impl<'w, T: Wire> Future for Wait<'w, T> {
     type Output = Result<&'w mut [T]>;
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Self {
             window_end,

@@ -287,24 +287,12 @@ impl<'w, T: Wire> Locked<'w, T> {
     #[inline]
     #[track_caller]
     pub fn flush(&self, rank: usize) -> impl Future<Output = Result<()>> {
-        called_at(Location::caller(), async move {
-            let target = self.locking.touched("flush", rank)?;
-            match target {
-                Some(target) if !self.window_end().flushes_at_once(target) => {
-                    self.window_end().quiet(Some(target)).await;
-                    self.window_end().check_up("flush", target)
-                }
-                _ => {
-                    proceed().await;
-                    Ok(())
-                }
-            }
-        })
+        self.locking.flush(rank, Location::caller())
     }
 
     /// Like [`flush`](Self::flush), for all ranks.
     pub async fn flush_all(&self) {
-        self.window_end().quiet(None).await;
+        self.window_end().quiet_to_all().await;
     }
 
     /// Waits until the buffers of all operations started on this rank are free, including those of dropped futures.

@@ -68,6 +68,35 @@ fn a_rank_that_only_waits_is_accessed_by_all_others_at_once() {
 }
 
 #[test]
+fn a_flush_that_is_dropped_while_it_waits_leaves_the_next_one_to_wait() {
+    fn flush(world: Comm) -> Rank {
+        Box::pin(async move {
+            let next = (world.rank() + 1) % world.size();
+            let window = Window::<u64>::allocate(&world, 1).await.unwrap();
+            let window = window.into_passive().await.unwrap();
+            let locks = window.lock_all().await.unwrap();
+            for value in 1..=3 {
+                locks.put(next, 0, [value]).detach();
+                poll_once(locks.flush(next));
+                locks.flush(next).await.unwrap();
+                assert_eq!(locks.get(next, 0, [0]).await.unwrap(), [value]);
+            }
+            locks.unlock().await;
+            world.barrier().await.unwrap();
+            assert_eq!(window.shared().get(0), 3);
+            window.free().await.unwrap();
+        })
+    }
+    everywhere(3, flush);
+}
+
+/// Polls a future once and drops it.
+fn poll_once(future: impl Future) {
+    let mut cx = Context::from_waker(Waker::noop());
+    let _may_wait = pin!(future).poll(&mut cx).is_pending();
+}
+
+#[test]
 fn a_second_lock_of_the_same_rank_and_a_rank_that_is_not_locked_are_refused() {
     fn wrong(world: Comm) -> Rank {
         Box::pin(async move {

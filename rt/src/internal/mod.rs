@@ -36,8 +36,9 @@ pub mod offload {
 /// The ends of windows, and operations on them.
 pub mod onesided {
     pub use crate::onesided::{
-        AccessEpoch, Combine, Element, FenceOp, Fetching, NoOp, NodeView, NodeWindow, Overlap,
-        PassiveLocks, PendingStart, Piece, RemoteOp, Replace, WindowEnd, WindowTarget, proceed,
+        AccessEpoch, Combine, Element, FenceOp, Fetching, FlushOp, NoOp, NodeView, NodeWindow,
+        Overlap, PassiveLocks, PendingStart, Piece, RemoteOp, Replace, WindowEnd, WindowTarget,
+        proceed,
     };
 }
 

@@ -1,6 +1,7 @@
 //! Epochs: exposing this rank's memory, and accessing the memory of others.
 
 use std::{
+    mem,
     panic::Location,
     task::{Context, Poll, ready},
     time::Duration,
@@ -21,6 +22,7 @@ impl<T: Wire> WindowEnd<T> {
     ///
     /// # Errors
     /// A rank is out of range or named twice; an exposure epoch is open.
+    #[inline]
     pub fn post(&mut self, origins: &[usize]) -> Result<()> {
         self.check_closed("post")?;
         self.check_ranks("post", "origins", origins)?;
@@ -47,6 +49,7 @@ impl<T: Wire> WindowEnd<T> {
     /// # Errors
     /// An origin failed, finished or freed the window before it had completed; the runtime was closed before all had
     /// completed.
+    #[inline]
     pub fn poll_closed(&mut self, cx: &Context<'_>) -> Poll<Result<()>> {
         ready!(poll_proceed(cx));
         if !self.comm.shared().arrives_soon(|| self.have_completed()) {
@@ -56,6 +59,8 @@ impl<T: Wire> WindowEnd<T> {
         Poll::Ready(Ok(()))
     }
 
+    #[cold]
+    #[inline(never)]
     fn poll_closed_slowly(&mut self, cx: &Context<'_>) -> Poll<Result<()>> {
         let (id, origins) = (self.id, self.origins());
         let check = |engine: &mut Engine| {
@@ -148,12 +153,13 @@ impl<T: Wire> WindowEnd<T> {
     ///
     /// # Errors
     /// A rank is out of range or named twice.
+    #[inline]
     pub fn begin_start(&self, targets: &[usize]) -> Result<PendingStart<'_, T>> {
-        self.check_ranks("start", "targets", targets)?;
         let mut met = InlineList::new();
         for &target in targets {
-            met.push(self.find_or_insert_target("start", "targets", target)?);
+            met.push((self.find_or_insert_target("start", "targets", target)?, 0));
         }
+        self.check_distinct("start", "targets", targets)?;
         Ok(PendingStart {
             window_end: self,
             targets: met,
@@ -167,27 +173,33 @@ impl<T: Wire> WindowEnd<T> {
 #[derive(Debug)]
 pub struct PendingStart<'p, T: Wire> {
     window_end: &'p WindowEnd<T>,
-    targets: InlineList<&'p WindowTarget>,
+    /// The targets, each with the number of the access once it has begun.
+    targets: InlineList<(&'p WindowTarget, u64)>,
     /// World ranks of the targets. Set when the engine was notified of this wait.
     waiting: Vec<WorldRank>,
     listener: WindowListener<'p, T>,
 }
 
 impl<'p, T: Wire> PendingStart<'p, T> {
+    /// Returns this rank's end.
+    #[must_use]
+    pub const fn window_end(&self) -> &'p WindowEnd<T> {
+        self.window_end
+    }
+
     /// Returns ready when all targets have posted.
     ///
     /// # Errors
     /// A target failed, finished or freed the window, is already being accessed, or has elements of another type. Then
     /// nothing has been started.
+    #[inline]
     pub fn poll(&mut self, cx: &Context<'_>) -> Poll<Result<AccessEpoch<'p, T>>> {
         ready!(poll_proceed(cx));
         if !self.begins_soon() {
             ready!(self.poll_slowly(cx))?;
         }
-        let mut targets = InlineList::new();
-        for target in self.targets.iter() {
-            targets.push((target, target.counters.accesses_begun()));
-        }
+        let mut targets = mem::replace(&mut self.targets, InlineList::new());
+        targets.update(|(target, access)| *access = target.counters.accesses_begun());
         Poll::Ready(Ok(AccessEpoch {
             window_end: self.window_end,
             targets,
@@ -200,13 +212,19 @@ impl<'p, T: Wire> PendingStart<'p, T> {
     #[inline]
     fn begins_soon(&self) -> bool {
         let shared = self.window_end.comm.shared();
-        let all = |is: fn(&WindowTarget) -> bool| self.targets.iter().all(is);
-        let all_counters = self.targets.iter().map(|target| &*target.counters);
-        all(|target| target.mapped().is_some())
-            && shared.arrives_soon(|| all(|target| target.counters.is_posted()))
-            && begin_accesses(all_counters)
+        let mut targets = self.targets();
+        targets.all(|target| target.mapped().is_some())
+            && shared.arrives_soon(|| self.targets().all(|target| target.counters.is_posted()))
+            && begin_accesses(self.targets().map(|target| &*target.counters))
     }
 
+    #[inline]
+    fn targets(&self) -> impl Iterator<Item = &'p WindowTarget> + Clone {
+        self.targets.iter().map(|(target, _)| target)
+    }
+
+    #[cold]
+    #[inline(never)]
     fn poll_slowly(&mut self, cx: &Context<'_>) -> Poll<Result<()>> {
         self.announce();
         let (window_end, id) = (self.window_end, self.window_end.id);
@@ -217,8 +235,7 @@ impl<'p, T: Wire> PendingStart<'p, T> {
             return Poll::Ready(Err(window_end.error("start", why, target)));
         }
         Poll::Ready(
-            self.targets
-                .iter()
+            self.targets()
                 .try_for_each(|target| window_end.look("start", target)),
         )
     }
@@ -228,7 +245,7 @@ impl<'p, T: Wire> PendingStart<'p, T> {
         if !self.waiting.is_empty() {
             return;
         }
-        self.waiting = self.targets.iter().map(|target| target.world).collect();
+        self.waiting = self.targets().map(|target| target.world).collect();
         let id = self.window_end.id;
         self.window_end.comm.shared().with(|engine| {
             for &target in &self.waiting {
@@ -243,11 +260,7 @@ impl<'p, T: Wire> PendingStart<'p, T> {
     #[must_use]
     pub fn gave_up(&self, after: Duration, at: &'static Location<'static>) -> Error {
         let (window_end, window) = (self.window_end, self.window_end.id.sequence);
-        match self
-            .targets
-            .iter()
-            .find(|target| !target.counters.is_posted())
-        {
+        match self.targets().find(|target| !target.counters.is_posted()) {
             Some(target) => {
                 let why = ErrorKind::NeverPosted { window, after, at };
                 window_end.error("start", why, target.world)
@@ -260,10 +273,18 @@ impl<'p, T: Wire> PendingStart<'p, T> {
 }
 
 impl<T: Wire> Drop for PendingStart<'_, T> {
+    #[inline]
     fn drop(&mut self) {
-        if self.waiting.is_empty() {
-            return;
+        if !self.waiting.is_empty() {
+            self.give_up_waiting();
         }
+    }
+}
+
+impl<T: Wire> PendingStart<'_, T> {
+    #[cold]
+    #[inline(never)]
+    fn give_up_waiting(&self) {
         self.window_end.comm.shared().with(|engine| {
             for &target in &self.waiting {
                 engine
@@ -312,8 +333,9 @@ impl<'p, T: Wire> AccessEpoch<'p, T> {
     }
 
     /// Ends the access epoch as soon as no operation on the targets is in flight, without waiting for that.
+    #[inline]
     pub fn end(&mut self) {
-        if !std::mem::take(&mut self.open) {
+        if !mem::take(&mut self.open) {
             return;
         }
         let (window_end, id) = (self.window_end, self.window_end.id);
@@ -333,13 +355,20 @@ impl<'p, T: Wire> AccessEpoch<'p, T> {
     ///
     /// # Errors
     /// A target failed or finished.
+    #[inline]
     pub fn poll_ended(&mut self, cx: &Context<'_>) -> Poll<Result<()>> {
         ready!(poll_proceed(cx));
-        let (window_end, id) = (self.window_end, self.window_end.id);
-        let mut targets = self.targets.iter();
-        if targets.all(|(target, access)| target.counters.has_ended(access)) {
+        let has_ended = |(target, access): (&WindowTarget, u64)| target.counters.has_ended(access);
+        if self.targets.iter().all(has_ended) {
             return Poll::Ready(Ok(()));
         }
+        self.poll_ended_slowly(cx)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn poll_ended_slowly(&mut self, cx: &Context<'_>) -> Poll<Result<()>> {
+        let (window_end, id) = (self.window_end, self.window_end.id);
         let check = |engine: &mut Engine| {
             let mut failed = None;
             for (target, access) in self.targets.iter() {
@@ -358,6 +387,7 @@ impl<'p, T: Wire> AccessEpoch<'p, T> {
 }
 
 impl<T: Wire> Drop for AccessEpoch<'_, T> {
+    #[inline]
     fn drop(&mut self) {
         self.end();
     }

@@ -142,9 +142,14 @@ impl<T: Wire> WindowEnd<T> {
     pub fn close_to_all(&mut self) {
         self.is_open = false;
         if !self.is_open_to_itself {
-            let shared = self.comm.shared();
-            shared.with(|engine| engine.core.windows().set_fence_epoch(self.id, false));
+            self.close_in_engine();
         }
+    }
+
+    #[inline(never)]
+    fn close_in_engine(&self) {
+        let shared = self.comm.shared();
+        shared.with(|engine| engine.core.windows().set_fence_epoch(self.id, false));
     }
 
     /// Continues a fence from where it was last seen, as long as the awaited ranks arrive soon. Waits then.
@@ -218,14 +223,19 @@ impl<T: Wire> WindowEnd<T> {
     #[inline]
     pub fn target(&self, op: &'static str, rank: usize) -> Result<&WindowTarget> {
         if !self.is_gathered {
-            let sentence = format!("window {}: no fence epoch is open", self.id.sequence);
-            return Err(self.comm.error(op, ErrorKind::Epoch(sentence), None, None));
+            return Err(self.no_fence_epoch(op));
         }
         let target = self.find_or_insert_target(op, "rank", rank)?;
         if target.mapped().is_none() {
             self.look(op, target)?;
         }
         Ok(target)
+    }
+
+    #[cold]
+    fn no_fence_epoch(&self, op: &'static str) -> Error {
+        let sentence = format!("window {}: no fence epoch is open", self.id.sequence);
+        self.comm.error(op, ErrorKind::Epoch(sentence), None, None)
     }
 }
 
@@ -234,22 +244,36 @@ impl<'w, T: Wire> Future for FenceOp<'w, T> {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        ready!(poll_proceed(cx));
         if !matches!(self.stage, FenceStage::Passed) {
-            ready!(self.poll_stages(cx)).map_err(|error| error.called_at(self.at))?;
-            self.forget_listener();
+            return self.poll_slowly(cx);
         }
+        ready!(poll_proceed(cx));
+        Poll::Ready(Ok(self.pass()))
+    }
+}
+
+impl<'w, T: Wire> FenceOp<'w, T> {
+    /// Polls a fence that waits for this rank's operations, or for other members.
+    #[inline(never)]
+    fn poll_slowly(&mut self, cx: &mut Context<'_>) -> Poll<Result<&'w mut WindowEnd<T>>> {
+        ready!(poll_proceed(cx));
+        ready!(self.poll_stages(cx)).map_err(|error| error.called_at(self.at))?;
+        self.forget_listener();
+        Poll::Ready(Ok(self.pass()))
+    }
+
+    /// Ends this fence, which all members have reached.
+    #[inline]
+    fn pass(&mut self) -> &'w mut WindowEnd<T> {
         let ended = self.window_end.take();
         let window_end = ended.expect("a fence was polled after it had ended");
         window_end.is_gathered = !self.ending;
         if self.ending {
             window_end.close_to_all();
         }
-        Poll::Ready(Ok(window_end))
+        window_end
     }
-}
 
-impl<T: Wire> FenceOp<'_, T> {
     /// Takes back the registration of this future, if there is one.
     #[inline(always)]
     fn forget_listener(&mut self) {
@@ -269,7 +293,6 @@ impl<T: Wire> FenceOp<'_, T> {
 
     /// Waits until this rank has no operation in flight, and then until all members have reached a fence of the same kind. If an
     /// earlier fence was canceled, continues with that one first.
-    #[inline(never)]
     fn poll_stages(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
         let window_end = self.window_end.as_deref_mut();
         let window_end = window_end.expect("a fence was polled after it had ended");

@@ -1,4 +1,4 @@
-//! A short list that needs no allocation.
+//! A list that needs no allocation while it is short.
 
 /// Values in insertion order. The first [`FEW`] of them are stored inline.
 #[derive(Clone, Debug)]
@@ -7,8 +7,10 @@ pub(super) struct InlineList<V> {
     more: Vec<V>,
 }
 
-/// Number of inline values: the neighbors of most epochs are the faces of a cube, and two are spare.
-const FEW: usize = 8;
+/// Number of inline values: one target, or both neighbors in a ring.
+///
+/// A list moves with its future. Moving room for more values takes longer than the allocation of a longer list.
+const FEW: usize = 2;
 
 impl<V: Copy> InlineList<V> {
     pub(super) const fn new() -> Self {
@@ -24,6 +26,13 @@ impl<V: Copy> InlineList<V> {
             Some(place) => *place = Some(value),
             None => self.more.push(value),
         }
+    }
+
+    /// Applies `change` to every value.
+    #[inline]
+    pub(super) fn update(&mut self, change: impl Fn(&mut V)) {
+        self.first.iter_mut().flatten().for_each(&change);
+        self.more.iter_mut().for_each(change);
     }
 
     #[inline]
@@ -44,6 +53,8 @@ mod tests {
             (0..count).for_each(|value| few.push(value));
             assert!(few.iter().eq(0..count), "{count}");
             assert_eq!(few.more.is_empty(), count <= FEW);
+            few.update(|value| *value += 1);
+            assert!(few.iter().eq(1..=count), "{count}");
         }
     }
 }

@@ -41,11 +41,20 @@ impl<'p, T: Wire> WindowListener<'p, T> {
     }
 }
 
+impl<T: Wire> WindowListener<'_, T> {
+    #[cold]
+    #[inline(never)]
+    fn forget_taken(&mut self) {
+        let (id, shared) = (self.window_end.id, self.window_end.comm.shared());
+        shared.with(|engine| engine.core.windows().forget_listener(id, &mut self.place));
+    }
+}
+
 impl<T: Wire> Drop for WindowListener<'_, T> {
+    #[inline]
     fn drop(&mut self) {
         if self.place.is_taken() {
-            let (id, shared) = (self.window_end.id, self.window_end.comm.shared());
-            shared.with(|engine| engine.core.windows().forget_listener(id, &mut self.place));
+            self.forget_taken();
         }
     }
 }

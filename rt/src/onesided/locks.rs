@@ -1,8 +1,10 @@
 //! Locks, for access to passive targets.
 
 use std::{
+    fmt,
     future::poll_fn,
     panic::Location,
+    pin::Pin,
     sync::{
         Mutex, PoisonError,
         atomic::{
@@ -20,7 +22,7 @@ use crate::{
     buffer::Wire,
     engine::{Combine, Engine, WindowLockKind},
     error::{Error, ErrorKind, Result},
-    executor::BackgroundFuture,
+    executor::{BackgroundFuture, poll_proceed},
 };
 
 /// Requested or held locks. Dropping this releases them, each as soon as this rank has no operation in flight on that
@@ -134,18 +136,15 @@ impl<T: Wire> WindowEnd<T> {
 
     /// Returns true if operations on a target complete when they are called: only stores into mapped memory, and
     /// nothing else in flight.
-    #[must_use]
-    pub fn flushes_at_once(&self, target: &WindowTarget) -> bool {
+    #[inline]
+    fn flushes_at_once(&self, target: &WindowTarget) -> bool {
         fence(Release);
         target.mapped().is_some() && target.counters.is_quiet() && !target.counters.is_down()
     }
 
     /// Checks that a target has not failed. Mapped memory outlives its rank, so stores to it would succeed after the
     /// rank's failure although they are lost.
-    ///
-    /// # Errors
-    /// The rank failed.
-    pub fn check_up(&self, op: &'static str, target: &WindowTarget) -> Result<()> {
+    fn check_up(&self, op: &'static str, target: &WindowTarget) -> Result<()> {
         let shared = self.comm.shared();
         let lost = shared.with(|engine| engine.core.windows().lost_stores_of(target.world));
         lost.map_or(Ok(()), |why| Err(self.error(op, why, target.world)))
@@ -171,23 +170,17 @@ impl<T: Wire> WindowEnd<T> {
     ) -> BackgroundFuture<Result<Self>> {
         let agreement = self.comm.agreement_at(at);
         BackgroundFuture::new(async move {
-            self.quiet(None).await;
+            self.quiet_to_all().await;
             met(op, agreement).await?;
             self.close_to_all();
             Ok(self)
         })
     }
 
-    /// Waits until no operation of this rank is in flight on the target's memory, or on the memory of any rank.
-    pub async fn quiet(&self, target: Option<&WindowTarget>) {
+    /// Waits until no operation of this rank is in flight on the memory of any rank.
+    pub async fn quiet_to_all(&self) {
         let id = self.id;
-        let check = |engine: &mut Engine| {
-            let quiet = match target {
-                Some(target) => engine.core.windows().is_quiet(id, target.world),
-                None => engine.core.windows().is_all_quiet(id),
-            };
-            quiet.then_some(())
-        };
+        let check = |engine: &mut Engine| engine.core.windows().is_all_quiet(id).then_some(());
         let mut listener = WindowListener::new(self);
         poll_fn(|cx| listener.poll(cx, check, |_| ())).await;
     }
@@ -282,13 +275,21 @@ impl<'p, T: Wire> PassiveLocks<'p, T> {
         })
     }
 
+    /// Returns a flush of this rank, which begins when it is polled.
+    #[inline]
+    pub const fn flush(&self, rank: usize, at: &'static Location<'static>) -> FlushOp<'_, 'p, T> {
+        FlushOp {
+            locks: self,
+            rank,
+            at,
+            listener: None,
+        }
+    }
+
     /// Returns a target whose lock is held or requested. If the locks of all ranks are taken, returns `None` for ranks
     /// that were not accessed.
-    ///
-    /// # Errors
-    /// The rank is not locked.
     #[inline]
-    pub fn touched(&self, op: &'static str, rank: usize) -> Result<Option<&WindowTarget>> {
+    fn touched(&self, op: &'static str, rank: usize) -> Result<Option<&WindowTarget>> {
         match &self.targets {
             LockedTargets::One(..) => self.target(op, rank).map(Some),
             LockedTargets::All(_) => match self.window_end.targets.find(rank) {
@@ -301,6 +302,63 @@ impl<'p, T: Wire> PassiveLocks<'p, T> {
     /// Keeps the lock: [`WindowEnd::unlock_self`] releases it.
     pub fn keep(self) {
         std::mem::forget(self);
+    }
+}
+
+/// Waits until all operations that this rank has started on another rank's memory are complete there.
+#[must_use = "a flush begins when it is awaited"]
+pub struct FlushOp<'l, 'p, T: Wire> {
+    locks: &'l PassiveLocks<'p, T>,
+    rank: usize,
+    at: &'static Location<'static>,
+    /// `None` unless operations were in flight when this was polled.
+    listener: Option<WindowListener<'p, T>>,
+}
+
+impl<T: Wire> Future for FlushOp<'_, '_, T> {
+    type Output = Result<()>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if self.listener.is_none()
+            && let Ok(Some(target)) = self.locks.touched("flush", self.rank)
+            && self.locks.window_end.flushes_at_once(target)
+        {
+            return poll_proceed(cx).map(Ok);
+        }
+        self.poll_slowly(cx)
+    }
+}
+
+impl<T: Wire> FlushOp<'_, '_, T> {
+    #[inline(never)]
+    fn poll_slowly(&mut self, cx: &Context<'_>) -> Poll<Result<()>> {
+        let (locks, at) = (self.locks, self.at);
+        let target = match locks.touched("flush", self.rank) {
+            Ok(Some(target)) => target,
+            Ok(None) => return poll_proceed(cx).map(Ok),
+            Err(error) => return Poll::Ready(Err(error.called_at(at))),
+        };
+        let (window_end, id) = (locks.window_end, locks.window_end.id);
+        let listener = self
+            .listener
+            .get_or_insert_with(|| WindowListener::new(window_end));
+        let check = |engine: &mut Engine| {
+            let is_quiet = engine.core.windows().is_quiet(id, target.world);
+            is_quiet.then_some(())
+        };
+        ready!(listener.poll(cx, check, |_| ()));
+        let up = window_end.check_up("flush", target);
+        Poll::Ready(up.map_err(|error| error.called_at(at)))
+    }
+}
+
+impl<T: Wire> fmt::Debug for FlushOp<'_, '_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FlushOp")
+            .field("rank", &self.rank)
+            .field("at", &self.at)
+            .finish_non_exhaustive()
     }
 }
 

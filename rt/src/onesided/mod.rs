@@ -27,7 +27,7 @@ use std::{
 pub use self::{
     epochs::{AccessEpoch, PendingStart},
     fence::FenceOp,
-    locks::PassiveLocks,
+    locks::{FlushOp, PassiveLocks},
     node_window::{NodeView, NodeWindow},
     number::{Element, NoOp, Replace},
     op::RemoteOp,
@@ -265,14 +265,19 @@ impl<T: Wire> WindowEnd<T> {
 
     #[inline]
     fn check_closed(&self, op: &'static str) -> Result<()> {
-        if !self.is_open() {
-            return Ok(());
+        if self.is_open() {
+            return Err(self.still_open(op));
         }
+        Ok(())
+    }
+
+    #[cold]
+    fn still_open(&self, op: &'static str) -> Error {
         let sentence = format!(
             "window {} is open to other ranks: wait for the end of the exposure, or of the fence epoch, first",
             self.id.sequence
         );
-        Err(self.comm.error(op, ErrorKind::Epoch(sentence), None, None))
+        self.comm.error(op, ErrorKind::Epoch(sentence), None, None)
     }
 }
 
@@ -318,9 +323,19 @@ impl<T: Wire> WindowEnd<T> {
     }
 
     /// Checks that all ranks are in the communicator and named once. Afterwards their ends are known.
+    #[inline]
     fn check_ranks(&self, op: &'static str, name: &str, ranks: &[usize]) -> Result<()> {
         for &rank in ranks {
             self.find_or_insert_target(op, name, rank)?;
+        }
+        self.check_distinct(op, name, ranks)
+    }
+
+    /// Checks that no rank is named twice.
+    #[inline]
+    fn check_distinct(&self, op: &'static str, name: &str, ranks: &[usize]) -> Result<()> {
+        if ranks.len() < 2 {
+            return Ok(());
         }
         let Some(rank) = twice(ranks) else {
             return Ok(());

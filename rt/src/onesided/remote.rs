@@ -428,7 +428,10 @@ pub struct Fetching<T: Element> {
 }
 
 enum FetchingState<T: Element> {
-    Done(Option<Result<T>>),
+    /// The old value, until it is returned.
+    Done(Option<T>),
+    /// The error, until it is returned. Boxed, because it is rare and would make the others longer.
+    Failed(Option<Box<Error>>),
     One(RemoteOp<[T; 1]>),
     Two(RemoteOp<[T; 2]>),
 }
@@ -438,7 +441,7 @@ impl<T: Element> Fetching<T> {
     #[inline]
     fn done(old: T) -> Self {
         Self {
-            state: FetchingState::Done(Some(Ok(old))),
+            state: FetchingState::Done(Some(old)),
         }
     }
 
@@ -448,7 +451,7 @@ impl<T: Element> Fetching<T> {
     pub(crate) fn failed(error: Error) -> Self {
         let error = error.called_at(Location::caller());
         Self {
-            state: FetchingState::Done(Some(Err(error))),
+            state: FetchingState::Failed(Some(Box::new(error))),
         }
     }
 
@@ -468,13 +471,31 @@ impl<T: Element> Fetching<T> {
 impl<T: Element> Future for Fetching<T> {
     type Output = Result<T>;
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let FetchingState::Done(old) = &mut self.state else {
+            return self.poll_engine(cx);
+        };
+        ready!(poll_proceed(cx));
+        match old.take() {
+            Some(old) => Poll::Ready(Ok(old)),
+            None => polled_after_end(),
+        }
+    }
+}
+
+impl<T: Element> Fetching<T> {
+    /// Polls an update that did not complete at its call.
+    #[inline(never)]
+    fn poll_engine(&mut self, cx: &mut Context<'_>) -> Poll<Result<T>> {
         Poll::Ready(match &mut self.state {
-            FetchingState::Done(result) => {
+            FetchingState::Done(_) => polled_after_end(),
+            FetchingState::Failed(error) => {
                 ready!(poll_proceed(cx));
-                result
-                    .take()
-                    .expect("a fetch was polled after it had completed")
+                match error.take() {
+                    Some(error) => Err(*error),
+                    None => polled_after_end(),
+                }
             }
             FetchingState::One(op) => ready!(Pin::new(op).poll(cx))
                 .map(|[old]| old)
@@ -484,6 +505,11 @@ impl<T: Element> Future for Fetching<T> {
                 .map_err(|error| error.error),
         })
     }
+}
+
+#[cold]
+fn polled_after_end() -> ! {
+    panic!("a fetch was polled after it had completed")
 }
 
 // The number is moved, never pinned.
