@@ -122,7 +122,9 @@ impl<K> LruPrograms<K> {
     pub(crate) fn find(&self, is_it: impl Fn(&K) -> bool) -> Option<CachedProgram> {
         let entries = &mut *self.lock();
         let at = entries.iter().position(|entry| is_it(&entry.key))?;
-        entries[..=at].rotate_right(1);
+        if at > 0 {
+            entries[..=at].rotate_right(1);
+        }
         let ProgramEntry {
             program, signature, ..
         } = &*entries[0];
