@@ -79,7 +79,7 @@ pub trait Collectives {
     #[inline]
     #[track_caller]
     fn barrier(&self) -> BarrierOp {
-        start::barrier(self, &CallSpec::of(Barrier, "barrier"))
+        start::barrier(self)
     }
 
     /// Gives every rank `root`'s elements. All buffers have the same length.
@@ -96,10 +96,10 @@ pub trait Collectives {
     /// # Ok::<_, Error>(()) });
     /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
     /// ```
+    #[inline]
     #[track_caller]
     fn bcast<B: RecvBuf>(&self, root: usize, buf: B) -> InPlaceOp<B> {
-        let spec = CallSpec::of(Bcast, "bcast").root(root);
-        start::in_place(self, &spec.len(buf.elems().len()), buf)
+        start::bcast(self, root, buf)
     }
 
     /// Brings a block of every rank to `root`, which gets `Some` of them all. All blocks have the same length.
@@ -510,8 +510,7 @@ pub trait Collectives {
         buf: B,
         op: O,
     ) -> ReduceInPlaceOp<B, O> {
-        let spec = CallSpec::of(AllReduce, "all_reduce").len(buf.elems().len());
-        start::reduce_in_place(self, spec, buf, op)
+        start::reduce_in_place(self, (AllReduce, "all_reduce"), buf, op)
     }
 
     /// Combines the elements of all ranks, element by element, for `root`, which gets `Some`.
@@ -687,8 +686,7 @@ pub trait Collectives {
     /// ```
     #[track_caller]
     fn scan<B: RecvBuf, O: Reduction<B::Elem>>(&self, buf: B, op: O) -> ReduceInPlaceOp<B, O> {
-        let spec = CallSpec::of(Scan, "scan").len(buf.elems().len());
-        start::reduce_in_place(self, spec, buf, op)
+        start::reduce_in_place(self, (Scan, "scan"), buf, op)
     }
 
     /// Combines the elements of the ranks before this one, element by element. Rank 0, which has none before it, gets `None`.

@@ -133,6 +133,18 @@ impl<I: SendBuf, O: RecvBuf, H: ReturnBuffers<I, O>> Future for CollectiveOp<I, 
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some((input, output)) = ready!(self.run.poll_filled(cx)) else {
+            return self.poll_flight(cx);
+        };
+        let home = self.home.take().expect("a program completes once");
+        Poll::Ready(Ok(home.done(input, output)))
+    }
+}
+
+impl<I: SendBuf, O: RecvBuf, H: ReturnBuffers<I, O>> CollectiveOp<I, O, H> {
+    /// Polls a collective that did not complete at its call.
+    #[inline(never)]
+    fn poll_flight(&mut self, cx: &mut Context<'_>) -> Poll<Result<H::Done, H::Failure>> {
         let outcome = ready!(Pin::new(&mut self.run).poll(cx));
         let home = self.home.take().expect("a program completes once");
         Poll::Ready(match outcome {

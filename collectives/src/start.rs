@@ -1,7 +1,7 @@
 //! Starts calls, by the buffers that they return.
 //!
 //! A call of one rank is a copy at most. It is done in place, and inlined in the caller; everything else is a function of its
-//! own.
+//! own. That function makes its own [`CallSpec`]: the other one is never stored, because no function takes its address.
 
 use std::ptr;
 
@@ -15,7 +15,7 @@ use crate::{
     Collectives,
     blocks::{AllToAllOp, BlockSource, ByBlocks},
     call::OrderedCall,
-    call_spec::CallSpec,
+    call_spec::{CallSpec, CollectiveKind},
     op::{
         BarrierOp, Both, CollectiveOp, ExchangeOp, InPlace, InPlaceOp, NewVec, NewVecOp, Nothing,
         OptionalVec, OptionalVecOp, ReduceInPlaceOp, ReduceIntoOp, ReduceNewVecOp,
@@ -28,40 +28,50 @@ use crate::{
 
 #[inline(always)]
 #[track_caller]
-pub(crate) fn barrier(on: &(impl Collectives + ?Sized), spec: &CallSpec<'_>) -> BarrierOp {
-    match lone_copy::<u8>(on, spec) {
-        Some(copy) => complete(on, spec, copy, ([], []), Nothing),
-        None => barrier_of_several(on, spec),
+pub(crate) fn barrier(on: &(impl Collectives + ?Sized)) -> BarrierOp {
+    let spec = CallSpec::of(CollectiveKind::Barrier, "barrier");
+    match lone_copy::<u8>(on, &spec) {
+        Some(copy) => complete(on, &spec, copy, ([], []), Nothing),
+        None => barrier_of_several(on),
     }
 }
 
 #[inline(never)]
 #[track_caller]
-fn barrier_of_several(on: &(impl Collectives + ?Sized), spec: &CallSpec<'_>) -> BarrierOp {
-    call::<u8>(on, spec).begin(None, [], [], Nothing)
+fn barrier_of_several(on: &(impl Collectives + ?Sized)) -> BarrierOp {
+    let spec = CallSpec::of(CollectiveKind::Barrier, "barrier");
+    call::<u8>(on, &spec).begin(None, [], [], Nothing)
 }
 
 #[inline(always)]
 #[track_caller]
-pub(crate) fn in_place<B: RecvBuf>(
+pub(crate) fn bcast<B: RecvBuf>(
     on: &(impl Collectives + ?Sized),
-    spec: &CallSpec<'_>,
+    root: usize,
     buf: B,
 ) -> InPlaceOp<B> {
-    match lone_copy::<B::Elem>(on, spec) {
-        Some(copy) if buf.fault().is_none() => complete(on, spec, copy, ([], buf), InPlace),
-        _ => in_place_of_several(on, spec, buf),
+    let spec = bcast_spec(root, &buf);
+    match lone_copy::<B::Elem>(on, &spec) {
+        Some(copy) if buf.fault().is_none() => complete(on, &spec, copy, ([], buf), InPlace),
+        _ => bcast_of_several(on, root, buf),
     }
 }
 
 #[inline(never)]
 #[track_caller]
-fn in_place_of_several<B: RecvBuf>(
+fn bcast_of_several<B: RecvBuf>(
     on: &(impl Collectives + ?Sized),
-    spec: &CallSpec<'_>,
+    root: usize,
     buf: B,
 ) -> InPlaceOp<B> {
-    call::<B::Elem>(on, spec).begin(None, [], buf, InPlace)
+    let spec = bcast_spec(root, &buf);
+    call::<B::Elem>(on, &spec).begin(None, [], buf, InPlace)
+}
+
+#[inline(always)]
+fn bcast_spec<B: RecvBuf>(root: usize, buf: &B) -> CallSpec<'static> {
+    let spec = CallSpec::of(CollectiveKind::Bcast, "bcast").root(root);
+    spec.len(buf.elems().len())
 }
 
 #[track_caller]
@@ -131,16 +141,17 @@ pub(crate) fn optional_vec<S: SendBuf>(
 #[track_caller]
 pub(crate) fn reduce_in_place<B: RecvBuf, O: Reduction<B::Elem>>(
     on: &(impl Collectives + ?Sized),
-    spec: CallSpec<'_>,
+    (kind, name): (CollectiveKind, &'static str),
     buf: B,
     op: O,
 ) -> ReduceInPlaceOp<B, O> {
+    let spec = CallSpec::of(kind, name).len(buf.elems().len());
     match lone_copy::<B::Elem>(on, &spec) {
         // A result that is narrowed differs from what was widened.
         Some(copy) if buf.fault().is_none() && widened::<_, O>(&buf).is_none() => {
             ReductionOp::direct(complete(on, &spec, copy, ([], buf), InPlace))
         }
-        _ => reduce_in_place_of_several(on, spec, buf, op),
+        _ => reduce_in_place_of_several(on, (kind, name), buf, op),
     }
 }
 
@@ -148,10 +159,11 @@ pub(crate) fn reduce_in_place<B: RecvBuf, O: Reduction<B::Elem>>(
 #[track_caller]
 fn reduce_in_place_of_several<B: RecvBuf, O: Reduction<B::Elem>>(
     on: &(impl Collectives + ?Sized),
-    spec: CallSpec<'_>,
+    (kind, name): (CollectiveKind, &'static str),
     buf: B,
     op: O,
 ) -> ReduceInPlaceOp<B, O> {
+    let spec = CallSpec::of(kind, name).len(buf.elems().len());
     let spec = spec.reducing::<B::Elem, O>();
     let Some(wide) = widened::<_, O>(&buf) else {
         let call = call::<B::Elem>(on, &spec);

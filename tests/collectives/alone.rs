@@ -1,8 +1,13 @@
 //! Collectives of one rank are done during their call. Each way out of that has the errors of all collectives.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering::Relaxed},
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    task::{Context, Waker},
 };
 
 use ripstop::{OpError, ReproducibleSum, Runtime, Tuning, prelude::*};
@@ -53,6 +58,25 @@ fn calls_are_done_when_they_are_made() {
         let tuned = world.tuned(Tuning::AUTO);
         assert_eq!(tuned.bcast(0, [8_u64]).await.unwrap(), [8]);
         tuned.barrier().await.unwrap();
+    });
+}
+
+#[test]
+fn a_call_that_has_returned_its_buffers_panics_in_a_later_poll() {
+    fn panic_of(mut call: impl Future + Unpin) -> &'static str {
+        let mut cx = Context::from_waker(Waker::noop());
+        while Pin::new(&mut call).poll(&mut cx).is_pending() {}
+        let again = || Pin::new(&mut call).poll(&mut cx).is_ready();
+        let panic = catch_unwind(AssertUnwindSafe(again)).unwrap_err();
+        panic.downcast_ref::<&str>().copied().unwrap()
+    }
+    alone(async |world| {
+        let after_end = "a collective was polled after it had completed";
+        assert_eq!(panic_of(world.barrier()), after_end);
+        assert_eq!(panic_of(world.bcast(0, [7_u64])), after_end);
+        assert_eq!(panic_of(world.all_reduce([7_u64], Sum)), after_end);
+        assert_eq!(panic_of(world.gather(0, vec![7_u64])), after_end);
+        world.barrier().await.unwrap();
     });
 }
 

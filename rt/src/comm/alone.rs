@@ -1,6 +1,6 @@
 //! Collectives of one rank, which complete at their call: nothing is awaited, so there is no program, no handle and no waker.
 
-use super::{Comm, program::CollectivePlace, program::ProgramOp};
+use super::{CollectiveCall, Comm, program::CollectivePlace, program::ProgramOp};
 use crate::{
     buffer::{RecvBuf, SendBuf},
     engine::Execution,
@@ -25,9 +25,11 @@ impl Comm {
         input: I,
         mut output: O,
     ) -> ProgramOp<I, O> {
-        match self.try_alone(copy, &input, &mut output) {
-            Ok(()) => ProgramOp::completed(name, input, output),
-            Err(place) => self.begin_alone(place, name, copy, input, output),
+        let call = self.next_collective();
+        if self.is_done_alone(call, copy, &input, &mut output) {
+            ProgramOp::completed(name, input, output)
+        } else {
+            self.begin_alone(call, name, copy, input, output)
         }
     }
 
@@ -44,29 +46,41 @@ impl Comm {
         output: &mut O,
     ) -> Result<(), CollectivePlace> {
         let call = self.next_collective();
+        if self.is_done_alone(call, copy, input, output) {
+            return Ok(());
+        }
+        Err(CollectivePlace::of(call))
+    }
+
+    /// Does this collective unless something is unusual. Returns true if it is done.
+    #[inline(always)]
+    fn is_done_alone<I: SendBuf, O: RecvBuf>(
+        &self,
+        call: CollectiveCall,
+        copy: LocalCopy,
+        input: &I,
+        output: &mut O,
+    ) -> bool {
         if call.tag.is_multiple_of(TURN_EVERY) {
             self.shared().make_due_turn();
         }
         let id = CollectiveId::new(self.id() + 1, call.tag);
         let is_usual = self.shared().look(|engine| engine.core.is_calm_here(id));
-        if Execution::of_copy(is_usual) == Execution::AtCall && copy.apply(input, output) {
-            return Ok(());
-        }
-        Err(CollectivePlace::of(call))
+        Execution::of_copy(is_usual) == Execution::AtCall && copy.apply(input, output)
     }
 
     #[cold]
     #[inline(never)]
     fn begin_alone<I: SendBuf, O: RecvBuf>(
         &self,
-        place: CollectivePlace,
+        call: CollectiveCall,
         name: &'static str,
         copy: LocalCopy,
         input: I,
         output: O,
     ) -> ProgramOp<I, O> {
         let collective = CollectiveSpec::plain(name, copy.program(output.elems()));
-        self.begin_program(place, collective, None, input, output)
+        self.begin_program(CollectivePlace::of(call), collective, None, input, output)
     }
 }
 

@@ -214,6 +214,22 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
         }
     }
 
+    /// Returns the buffers of a collective that completed at its call, or `None` if it did not.
+    ///
+    /// # Panics
+    /// Panics if the buffers have been returned already.
+    #[inline(always)]
+    pub fn poll_filled(&mut self, cx: &Context<'_>) -> Poll<Option<(I, O)>> {
+        let ProgramStage::Filled(filled) = &mut self.stage else {
+            return Poll::Ready(None);
+        };
+        ready!(poll_proceed(cx));
+        match filled.take() {
+            Some(filled) => Poll::Ready(Some(filled)),
+            None => polled_after_end(),
+        }
+    }
+
     /// Lets the collective complete in the background. Same as dropping it.
     pub fn detach(self) {}
 
@@ -272,15 +288,15 @@ impl<I: SendBuf, O: RecvBuf> Future for ProgramOp<I, O> {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Some(filled) = ready!(self.poll_filled(cx)) {
+            return Poll::Ready(Ok(filled));
+        }
         ready!(poll_proceed(cx));
         let name = self.name;
-        match &mut self.stage {
-            ProgramStage::Filled(filled) => match filled.take() {
-                Some(filled) => Poll::Ready(Ok(filled)),
-                None => polled_after_end(),
-            },
-            ProgramStage::Flight(flight) => poll_flight(name, flight, cx),
-        }
+        let ProgramStage::Flight(flight) = &mut self.stage else {
+            polled_after_end();
+        };
+        poll_flight(name, flight, cx)
     }
 }
 
