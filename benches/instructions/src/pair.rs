@@ -10,7 +10,7 @@ use std::{
     thread,
 };
 
-use ripstop::{Comm, Runtime, boot};
+use ripstop::{Collectives, Comm, Runtime, Sum, boot};
 
 use crate::RowResult;
 
@@ -18,12 +18,24 @@ use crate::RowResult;
 pub(crate) type PairRow = fn(Comm, RankTurns, usize) -> Pin<Box<dyn Future<Output = RowResult>>>;
 
 /// The rows by their names.
-pub(crate) const PAIR_ROWS: [(&str, PairRow); 2] = [
+pub(crate) const PAIR_ROWS: [(&str, PairRow); 6] = [
     ("ping_pong", |world, turns, calls| {
         Box::pin(ping_pong(world, turns, calls))
     }),
     ("rendezvous", |world, turns, calls| {
         Box::pin(rendezvous(world, turns, calls))
+    }),
+    ("pair_barrier", |world, turns, calls| {
+        Box::pin(pair_barrier(world, turns, calls))
+    }),
+    ("pair_bcast", |world, turns, calls| {
+        Box::pin(pair_bcast(world, turns, calls))
+    }),
+    ("pair_all_reduce", |world, turns, calls| {
+        Box::pin(pair_all_reduce(world, turns, calls))
+    }),
+    ("pair_all_to_all", |world, turns, calls| {
+        Box::pin(pair_all_to_all(world, turns, calls))
     }),
 ];
 
@@ -83,6 +95,20 @@ impl RankTurns {
         let _ended = self.give.write(&[0]);
     }
 
+    /// Awaits a collective that rank 1 begins first, so that rank 0 finds its message there.
+    async fn meet<F: Future>(&mut self, world: &Comm, begin: impl FnOnce() -> F) -> F::Output {
+        if world.rank() == 0 {
+            self.take();
+            let done = begin().await;
+            self.give();
+            return done;
+        }
+        let begun = begin();
+        self.give();
+        self.take();
+        begun.await
+    }
+
     /// Waits for the turn.
     #[inline(never)]
     fn take(&mut self) {
@@ -129,6 +155,41 @@ async fn rendezvous(world: Comm, mut turns: RankTurns, calls: usize) -> RowResul
         sent = send.await?;
     }
     turns.give();
+    Ok(())
+}
+
+async fn pair_barrier(world: Comm, mut turns: RankTurns, calls: usize) -> RowResult {
+    for _ in 0..calls {
+        turns.meet(&world, || world.barrier()).await?;
+    }
+    Ok(())
+}
+
+/// Each rank is the root of every other call.
+async fn pair_bcast(world: Comm, mut turns: RankTurns, calls: usize) -> RowResult {
+    for call in 0..calls {
+        turns
+            .meet(&world, || world.bcast(call % 2, [1_u64]))
+            .await?;
+    }
+    Ok(())
+}
+
+async fn pair_all_reduce(world: Comm, mut turns: RankTurns, calls: usize) -> RowResult {
+    for _ in 0..calls {
+        turns
+            .meet(&world, || world.all_reduce([1_u64], Sum))
+            .await?;
+    }
+    Ok(())
+}
+
+/// A block of 8 bytes for each rank.
+async fn pair_all_to_all(world: Comm, mut turns: RankTurns, calls: usize) -> RowResult {
+    for _ in 0..calls {
+        let begin = || world.all_to_all_into([1_u64, 2], [0_u64; 2]);
+        turns.meet(&world, begin).await?;
+    }
     Ok(())
 }
 

@@ -28,7 +28,7 @@ const fn row(
 }
 
 /// The rows, in the order of the table.
-pub(super) const ROWS: [CountedRow; 15] = [
+pub(super) const ROWS: [CountedRow; 19] = [
     row(
         "message",
         "message to oneself, 8 B: recv_into, send, wait for both",
@@ -91,6 +91,30 @@ pub(super) const ROWS: [CountedRow; 15] = [
     row(
         "rendezvous",
         "two ranks: 64 KiB sent and 64 KiB received",
+        None,
+        [None; 2],
+    ),
+    row(
+        "pair_barrier",
+        "two ranks: barrier, the other rank came first",
+        None,
+        [None; 2],
+    ),
+    row(
+        "pair_bcast",
+        "two ranks: bcast of 8 B, each rank is the root of half",
+        None,
+        [None; 2],
+    ),
+    row(
+        "pair_all_reduce",
+        "two ranks: all_reduce of 8 B, the other rank came first",
+        None,
+        [None; 2],
+    ),
+    row(
+        "pair_all_to_all",
+        "two ranks: all_to_all_into of 8 B blocks, the other rank came first",
         None,
         [None; 2],
     ),
