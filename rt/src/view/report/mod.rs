@@ -37,7 +37,8 @@ pub struct ObservedJob {
 }
 
 impl ObservedJob {
-    /// Adds the ranks that were found on another node, whose clock differs. Its later look counts as made at the time of this one.
+    /// Adds the ranks that were found on another node, whose clock differs. Its later look counts as made at the time of this
+    /// one.
     pub fn add_node(&mut self, node: &str, other: Self) {
         let (now, then) = (self.now, other.now);
         let moved = |time: u64| now.saturating_sub(then.saturating_sub(time)).max(1);

@@ -1,8 +1,8 @@
 //! Reports about ranks that wait in vain: when the user asks by SIGQUIT, after a long silence, and before the time limit ends the
 //! job.
 //!
-//! The launcher, or the helper on the rank's host, opens the view of each rank some time after its start, and keeps it. So a report
-//! also says what a rank waited for that was killed since.
+//! The launcher, or the helper on the rank's host, opens the view of each rank some time after its start, and keeps it. So a
+//! report also says what a rank waited for that was killed since.
 
 use std::collections::{BTreeMap, btree_map::Entry};
 use std::time::{Duration, Instant};
@@ -77,6 +77,9 @@ const BETWEEN: Duration = Duration::from_secs(1);
 /// Most time between two looks.
 const PERIOD_MAX: Duration = Duration::from_secs(10);
 
+/// Most time between two looks over hosts, each of which moves the views of all ranks.
+const PERIOD_OVER_HOSTS_MAX: Duration = Duration::from_secs(600);
+
 /// Time within which a second SIGQUIT is passed on to the ranks.
 const AGAIN: Duration = Duration::from_secs(2);
 
@@ -97,11 +100,16 @@ impl StuckWatch {
         }
     }
 
-    fn period(&self) -> Duration {
-        if self.after.is_zero() {
-            PERIOD_MAX
+    fn period(&self, is_over_hosts: bool) -> Duration {
+        let most = if is_over_hosts {
+            PERIOD_OVER_HOSTS_MAX
         } else {
-            (self.after / 4).clamp(BETWEEN, PERIOD_MAX)
+            PERIOD_MAX
+        };
+        if self.after.is_zero() {
+            most
+        } else {
+            (self.after / 4).clamp(BETWEEN, most)
         }
     }
 
@@ -174,7 +182,7 @@ impl LaunchedJob {
 
     /// Looks at the ranks, and prints a report if one is due, or if the ranks have been silent for too long. Hosts answer later.
     fn look(&mut self, now: Instant, is_due: bool) {
-        self.stuck.next = now + self.stuck.period();
+        self.stuck.next = now + self.stuck.period(!self.hosts.is_empty());
         self.stuck.last = Some(now);
         if self.hosts.is_empty() {
             let job = self.observe(now);

@@ -53,9 +53,7 @@ fn stopped_rank(world: &HostsView) -> Result<(), String> {
     world.tool(&format!("kill -STOP {}", rank.pid))?;
     world.tool(&format!("kill -QUIT {}", job.id()))?;
     let errors = job.stderr.take().ok_or("the job has no standard error")?;
-    let mut lines = BufReader::new(errors)
-        .lines()
-        .map_while(std::result::Result::ok);
+    let mut lines = BufReader::new(errors).lines().map_while(Result::ok);
     let verdict = lines.find(|line| line.starts_with("verdict: "));
     world.tool(&format!("kill -9 {}", rank.pid))?;
     let is_gone = lines.any(|line| line.contains(" on h2) was killed by signal 9 (SIGKILL)"));
