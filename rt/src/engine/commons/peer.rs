@@ -266,6 +266,8 @@ impl EnginePeers {
     pub(crate) fn requeue(&mut self, mut stuck: Vec<WorldRank>) {
         stuck.append(&mut self.to_flush);
         self.to_flush = stuck;
+        // A peer that was marked while it was flushed, and then sent everything, is no work.
+        self.marked_since_flush &= self.any_to_flush();
     }
 
     pub(crate) fn unmark_to_flush(&mut self, rank: WorldRank) {
@@ -448,6 +450,20 @@ mod tests {
             messages: 1 << 16,
         };
         EnginePeers::new(16_384, store, reliable, 1)
+    }
+
+    #[test]
+    fn a_peer_that_was_marked_while_it_was_flushed_leaves_no_work_behind() {
+        let mut peers = peers(true);
+        let rank = WorldRank(7);
+        peers.mark_to_flush(rank);
+        assert_eq!(peers.take_to_flush(), [rank]);
+        peers.mark_to_flush(rank); // as a header for the peer does
+        peers.unmark_to_flush(rank);
+        peers.requeue(Vec::new());
+        assert!(!peers.has_new_work() && !peers.any_to_flush());
+        peers.mark_to_flush(rank);
+        assert!(peers.has_new_work() && peers.any_to_flush());
     }
 
     #[test]
