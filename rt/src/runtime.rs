@@ -295,7 +295,7 @@ impl Builder {
         };
         let _printing = EventPrinter::start(&settings, boot.rank);
         let reporter = self.reporter.or_else(|| boot.exchange.reporter());
-        let view = view_of(&boot, self.registry.as_ref());
+        let view = view_of(&boot, self.registry.as_ref(), settings.view);
         let (board, arrival) = match self.board {
             Some(board) => (board.clone(), ArrivalGuard::new(&board, boot.on_node())),
             None => boot::arrive(&mut boot, settings.boot_timeout, reporter.as_ref())
@@ -360,11 +360,11 @@ impl Builder {
     }
 }
 
-/// Makes the view of a rank: of a thread if there is a registry, otherwise of a process.
-fn view_of(boot: &Boot, registry: Option<&RankRegistry>) -> Option<ViewPublisher> {
+/// Makes the view of a rank: of a thread if there is a registry, otherwise of a process if `is_wanted`.
+fn view_of(boot: &Boot, registry: Option<&RankRegistry>, is_wanted: bool) -> Option<ViewPublisher> {
     match registry {
         Some(registry) => registry.register(boot),
-        None => ViewPublisher::of_process(boot),
+        None => is_wanted.then(|| ViewPublisher::of_process(boot))?,
     }
 }
 

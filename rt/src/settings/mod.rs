@@ -55,6 +55,8 @@ pub struct Settings {
     pub boot: String,
     /// `RIPSTOP_BOOT_TIMEOUT`.
     pub boot_timeout: Duration,
+    /// `RIPSTOP_VIEW`.
+    pub view: bool,
     /// `RIPSTOP_STUCK_AFTER`; zero means never.
     pub stuck_after: Duration,
     /// `RIPSTOP_TRACE`; empty means no trace.
@@ -118,6 +120,7 @@ impl Settings {
             detect: Duration::from_secs(5),
             boot: "auto".to_owned(),
             boot_timeout: Duration::from_secs(60),
+            view: true,
             stuck_after: Duration::from_secs(300),
             trace: PathBuf::new(),
             profile: PathBuf::new(),

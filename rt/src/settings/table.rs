@@ -192,6 +192,14 @@ pub(super) const TABLE: &[SettingSpec] = &[
         |time: &Duration| time.as_secs().to_string()
     ),
     row!(
+        view: "RIPSTOP_VIEW",
+        "on | off",
+        "whether a rank publishes what it waits for, at most ten times a second; if not, `ripstop stuck` and the reports of \
+         `ripstop run` say nothing about it",
+        named,
+        name_of
+    ),
+    row!(
         stuck_after: "RIPSTOP_STUCK_AFTER",
         "0..=31536000 seconds",
         "how long no operation may begin or end until `ripstop run` prints which rank waits for what; 0: never. The job goes on",
