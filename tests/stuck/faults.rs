@@ -149,6 +149,28 @@ fn a_stopped_rank_is_named_with_the_command_that_continues_it() {
 }
 
 #[test]
+fn a_sender_without_room_is_named_with_the_unread_messages() {
+    let few = [("RIPSTOP_UNEXPECTED_MESSAGES", "64")];
+    let job = StuckJob::start_with(2, "no_room", &[], &few);
+    job.report(
+        "verdict: rank 1 has * unread messages of rank 0 (limit of RIPSTOP_UNEXPECTED_MESSAGES or RIPSTOP_UNEXPECTED_BYTES); \
+         rank 1 awaits something that is not communication",
+        1,
+    );
+}
+
+#[test]
+fn ranks_without_views_are_not_found_and_their_job_goes_on() {
+    let off = [("RIPSTOP_VIEW", "off")];
+    let mut job = StuckJob::start_with(2, "chaos_leave", &[], &off);
+    while job.0.try_wait().unwrap().is_none() {
+        let (text, code) = stuck(&[&job.pid().to_string()]);
+        assert_eq!(code, Some(2), "{text}");
+    }
+    assert_eq!(job.0.wait().unwrap().code(), Some(0));
+}
+
+#[test]
 fn a_rank_that_never_starts_is_named() {
     let job = StuckJob::start(3, "never_starts");
     job.report(

@@ -3,9 +3,10 @@
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 
-use crate::{RIPSTOP, StuckJob, fits};
+use crate::{RIPSTOP, StuckJob, fits, place, stuck};
 
 /// Returns the lines that the launcher prints until one fits the pattern.
 #[track_caller]
@@ -95,6 +96,37 @@ fn the_time_limit_says_what_the_ranks_waited_for() {
     let reports = text.lines().filter(|line| fits(line, RING)).count();
     assert_eq!(reports, 1, "{text}");
     assert_eq!(job.0.wait().unwrap().code(), Some(124), "{text}");
+}
+
+#[test]
+fn a_rank_that_was_killed_outside_of_operations_is_named_with_its_last_collective() {
+    let mut job = StuckJob::start_with(2, "killed_after", &["--keep-going"], &[]);
+    let barrier = format!("barrier #0, {}", place("barrier before the kill"));
+    let end = crate::now() + crate::GUARD;
+    let pid = loop {
+        let (text, _) = stuck(&[&job.pid().to_string(), "--json"]);
+        let document: Value = serde_json::from_str(&text).unwrap_or_default();
+        let ranks = document["jobs"][0]["ranks"].as_array();
+        let mut ranks = ranks.into_iter().flatten();
+        let rank = ranks.find(|rank| rank["rank"] == 1);
+        let is_there =
+            |rank: &&Value| rank["view"]["communicators"][0]["last_ended"] == barrier.as_str();
+        if let Some(rank) = rank.filter(is_there) {
+            break rank["pid"].as_i64().unwrap();
+        }
+        assert!(crate::now() < end, "no {barrier} in {text}");
+    };
+    let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    kill_process(pid, Signal::KILL).unwrap();
+    job.report(
+        &format!("verdict: rank 1 (pid *) has ended, after {barrier}"),
+        1,
+    );
+    job.signal(Signal::QUIT);
+    let pattern = format!(
+        "verdict: rank 1 (pid *) was killed by signal 9 (SIGKILL) * s ago, after {barrier}"
+    );
+    lines_until(&mut job, &pattern);
 }
 
 #[test]

@@ -11,7 +11,9 @@
 #[path = "../support/role.rs"]
 mod role;
 
+mod chaos;
 mod faults;
+mod hostile;
 mod hosts;
 mod hung_tests;
 mod launcher;

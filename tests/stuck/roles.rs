@@ -13,11 +13,17 @@ fn a_rank_of_a_job() {
     let Ok(role) = std::env::var(ROLE) else {
         return;
     };
+    if role == "hostile" {
+        crate::hostile::live();
+    }
     if role == "never_starts" && std::env::var("PMI_RANK").unwrap() == "1" {
         wait_for_ever();
     }
     let runtime = Runtime::init().unwrap();
     let world = runtime.world();
+    if role.starts_with("chaos") {
+        return runtime.block_on(chaos(&role, &world)).unwrap();
+    }
     let result = runtime.block_on(play(&role, &world));
     panic!("no role goes on: {role} ends with {result:?}");
 }
@@ -35,41 +41,14 @@ pub(crate) async fn play(role: &str, world: &Comm) -> Result<(), ripstop::Error>
         }
         ("missing_collective", 2) | ("idle", _) | ("killed", 0) => pending().await,
         ("missing_collective", _) => world.barrier().await?, // barrier of three
-        ("missing_recv", 0) => {
-            let sent = world.send(1, 7, vec![0_u64; 1 << 17]); // missed send
-            sent.await.map_err(|_| unsent())?;
+        ("missing_recv" | "missing_send" | "no_room" | "tag_mismatch" | "comm_mismatch", _) => {
+            unmatched(role, world).await?;
         }
-        ("missing_send", 0) => {
-            for _ in 0..3 {
-                world.recv::<f64>(1, 6).await?;
-            }
-            world.recv::<f64>(1, 7).await?; // missed recv
-        }
-        ("missing_send", 1) => {
-            for _ in 0..3 {
-                world.send(0, 6, vec![1.0]).await.map_err(|_| unsent())?;
-            }
+        ("crossed", _) => crossed(world).await?,
+        ("killed_after", _) => {
+            world.barrier().await?; // barrier before the kill
             pending().await
         }
-        ("missing_recv" | "missing_send", _) => world.barrier().await?, // barrier of the rest
-        ("tag_mismatch", 0) => {
-            world.recv::<f64>(1, 9).await?; // recv of tag 9
-        }
-        ("comm_mismatch", 0) => {
-            let _other = world.dup().await?;
-            world.recv::<f64>(1, 9).await?; // recv on the world
-        }
-        ("comm_mismatch", 1) => {
-            let other = world.dup().await?;
-            other.send(0, 9, vec![1.0]).await.map_err(|_| unsent())?;
-            world.barrier().await?;
-        }
-        ("tag_mismatch", 1) => {
-            world.send(0, 8, vec![1.0]).await.map_err(|_| unsent())?;
-            world.barrier().await?;
-        }
-        ("tag_mismatch", _) => world.barrier().await?,
-        ("crossed", _) => crossed(world).await?,
         ("computes" | "computes_inline" | "stopped", _) => leaves(role, world).await?,
         ("killed", _) => {
             kill_process(getpid(), Signal::KILL).unwrap();
@@ -91,6 +70,51 @@ pub(crate) async fn play(role: &str, world: &Comm) -> Result<(), ripstop::Error>
     Ok(())
 }
 
+/// Sends and receives that do not fit each other.
+async fn unmatched(role: &str, world: &Comm) -> Result<(), ripstop::Error> {
+    match (role, world.rank()) {
+        ("missing_recv", 0) => {
+            let sent = world.send(1, 7, vec![0_u64; 1 << 17]); // missed send
+            sent.await.map_err(|_| unsent())?;
+        }
+        ("no_room", 0) => loop {
+            let sent = world.send(1, 7, vec![1_u8]); // send without room
+            sent.await.map_err(|_| unsent())?;
+        },
+        ("no_room", _) => pending().await,
+        ("missing_send", 0) => {
+            for _ in 0..3 {
+                world.recv::<f64>(1, 6).await?;
+            }
+            world.recv::<f64>(1, 7).await?; // missed recv
+        }
+        ("missing_send", 1) => {
+            for _ in 0..3 {
+                world.send(0, 6, vec![1.0]).await.map_err(|_| unsent())?;
+            }
+            pending().await
+        }
+        ("tag_mismatch", 0) => {
+            world.recv::<f64>(1, 9).await?; // recv of tag 9
+        }
+        ("comm_mismatch", 0) => {
+            let _other = world.dup().await?;
+            world.recv::<f64>(1, 9).await?; // recv on the world
+        }
+        ("comm_mismatch", 1) => {
+            let other = world.dup().await?;
+            other.send(0, 9, vec![1.0]).await.map_err(|_| unsent())?;
+            world.barrier().await?;
+        }
+        ("tag_mismatch", 1) => {
+            world.send(0, 8, vec![1.0]).await.map_err(|_| unsent())?;
+            world.barrier().await?;
+        }
+        _ => world.barrier().await?,
+    }
+    Ok(())
+}
+
 /// After a barrier, rank 1 computes or is stopped, and the others wait for it.
 async fn leaves(role: &str, world: &Comm) -> Result<(), ripstop::Error> {
     world.barrier().await?; // last barrier
@@ -105,6 +129,34 @@ async fn leaves(role: &str, world: &Comm) -> Result<(), ripstop::Error> {
     world.recv::<u8>((world.rank() + 2) % 3, 1).await?;
     Ok(())
 }
+
+/// Messages around a ring, and barriers, for some seconds. Rank 1 may be killed or stop itself meanwhile.
+async fn chaos(role: &str, world: &Comm) -> Result<(), ripstop::Error> {
+    let (me, size) = (world.rank(), world.size());
+    let mut token = 0_u64;
+    for round in 0..ROUNDS {
+        if (me, round) == (1, ROUNDS / 2) {
+            match role {
+                "chaos_kill" => kill_process(getpid(), Signal::KILL).unwrap(),
+                "chaos_stop" => kill_process(getpid(), Signal::STOP).unwrap(),
+                _ => {}
+            }
+        }
+        let (next, previous) = ((me + 1) % size, (me + size - 1) % size);
+        let sent = world.send(next, 1, vec![token + 1]);
+        let (got, _) = world.recv::<u64>(previous, 1).await?;
+        sent.await?;
+        token = got[0];
+        if round % 16 == 0 {
+            world.barrier().await?;
+            world.sleep(Duration::from_millis(5)).await;
+        }
+    }
+    assert_eq!(token, u64::from(ROUNDS), "each round adds one");
+    Ok(())
+}
+
+const ROUNDS: u32 = 4_000;
 
 async fn crossed(world: &Comm) -> Result<(), ripstop::Error> {
     let (one, other) = (world.dup().await?, world.dup().await?);

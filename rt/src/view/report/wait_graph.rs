@@ -94,6 +94,12 @@ impl<'a> WaitGraph<'a> {
             .map_or("", |(observed, _)| &observed.node)
     }
 
+    /// Returns true if a rank has done nothing since its snapshot.
+    pub(super) fn is_current(&self, rank: u32) -> bool {
+        let rank = self.ranks.get(&rank);
+        rank.is_some_and(|(observed, _)| observed.view.as_ref().is_ok_and(|view| view.is_current))
+    }
+
     pub(super) fn snapshot(&self, rank: u32) -> Option<&RankSnapshot> {
         snapshot(self.ranks.get(&rank)?.0)
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 
 use ripstop_rt::internal::view::ProcessStat;
@@ -12,8 +13,16 @@ use ripstop_rt::internal::view::look::{JobLook, SeenRank, innermost_pid, is_view
 pub(super) struct JobSearch {
     /// The views by inode, each with the process that has it open and its parent.
     views: BTreeMap<u64, FoundView>,
+    /// Views that this command cannot read.
+    unreadable: Vec<UnreadableView>,
     /// Processes whose descriptors may not be read.
     refused: usize,
+}
+
+/// A view of another version, or something else that has the name of one.
+struct UnreadableView {
+    holder: u32,
+    why: String,
 }
 
 struct FoundView {
@@ -40,6 +49,7 @@ impl JobSearch {
     pub(super) fn of_machine() -> Self {
         let mut search = Self {
             views: BTreeMap::new(),
+            unreadable: Vec::new(),
             refused: 0,
         };
         let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -63,9 +73,19 @@ impl JobSearch {
                 let inode = file.metadata()?.ino();
                 Ok((ViewHead::read(&file)?, inode, file))
             });
-            // What is no view has the name by chance, and the reason of one that is too new is said where its job is reported.
-            let Ok((head, inode, file)) = opened else {
-                continue;
+            let (head, inode, file) = match opened {
+                Ok(opened) => opened,
+                // Its process has just ended, or may not be looked into.
+                Err(why)
+                    if !matches!(why.kind(), ErrorKind::InvalidData | ErrorKind::Unsupported) =>
+                {
+                    continue;
+                }
+                Err(why) => {
+                    let why = why.to_string();
+                    self.unreadable.push(UnreadableView { holder: pid, why });
+                    continue;
+                }
             };
             let own = *own.get_or_insert_with(|| innermost_pid(pid));
             let is_owner = own == Some(head.pid);
@@ -105,6 +125,26 @@ impl JobSearch {
             .collect()
     }
 
+    /// Returns true if there is a job of which this is a number, or any job.
+    pub(super) fn finds(&self, number: Option<u32>) -> bool {
+        let mut jobs = self.jobs().into_iter();
+        jobs.any(|job| number.is_none_or(|number| job.is_named(number)))
+    }
+
+    /// Returns sentences about views that cannot be read, of a process or those below it, or of all processes.
+    pub(super) fn unreadable(&self, number: Option<u32>) -> Vec<String> {
+        let is_meant =
+            |view: &&UnreadableView| number.is_none_or(|pid| lineage(view.holder).contains(&pid));
+        let unreadable = self.unreadable.iter().filter(is_meant);
+        let sentence = |view: &UnreadableView| {
+            format!(
+                "the view of process {} cannot be read: {}",
+                view.holder, view.why
+            )
+        };
+        unreadable.map(sentence).collect()
+    }
+
     /// Returns a clause about processes that could not be searched.
     pub(super) fn refusals(&self) -> String {
         match self.refused {
@@ -126,12 +166,10 @@ impl FoundJob {
             };
             let process = view.is_owner.then_some(view.holder);
             ranks.push(SeenRank::new(view.head, file, process));
-            let mut pid = view.holder;
-            while pid > 1 && !processes.contains(&pid) {
-                processes.push(pid);
-                pid = ProcessStat::of(pid).map_or(0, |stat| stat.parent);
-            }
+            processes.extend(lineage(view.holder));
         }
+        processes.sort_unstable();
+        processes.dedup();
         Self {
             size: views.iter().map(|view| view.head.size).max().unwrap_or(0),
             slurm: views.first().and_then(|view| slurm_job(view.holder)),
@@ -161,6 +199,16 @@ impl FoundJob {
         JobLook::at(self.name(), self.size, &self.ranks)
     }
 }
+
+/// Returns a process and those above it.
+fn lineage(process: u32) -> Vec<u32> {
+    let parent = |pid: &u32| ProcessStat::of(*pid).map(|stat| stat.parent);
+    let all = std::iter::successors(Some(process), parent);
+    all.take_while(|pid| *pid > 1).take(LINEAGE_MAX).collect()
+}
+
+/// The most processes above another one: the list must end even if numbers are reused while it is made.
+const LINEAGE_MAX: usize = 1000;
 
 fn slurm_job(pid: u32) -> Option<u32> {
     let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;

@@ -52,11 +52,20 @@ const UNREADABLE: u8 = 3;
 
 pub(crate) fn run(args: &StuckArgs) -> ExitCode {
     let search = JobSearch::of_machine();
+    let unreadable = search.unreadable(args.job);
     let jobs = match selected(args, &search) {
         Ok(jobs) => jobs,
+        Err(_) if !unreadable.is_empty() && !search.finds(args.job) => Vec::new(),
         Err(sentence) => complain(&sentence),
     };
+    // Without a number, one job is meant, and what cannot be read is another one.
+    let is_told = args.all || args.job.is_some() || jobs.is_empty();
+    let unreadable = if is_told { unreadable } else { Vec::new() };
+    for sentence in &unreadable {
+        print_line("ripstop stuck", sentence);
+    }
     match report(args, jobs) {
+        Ok(_) if !unreadable.is_empty() => ExitCode::from(UNREADABLE),
         Ok(code) => ExitCode::from(code),
         Err(why) => {
             print_line("ripstop stuck", &why.to_string());
