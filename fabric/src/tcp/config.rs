@@ -24,9 +24,9 @@ pub struct TcpConfig {
     /// twice this time.
     pub patience: Duration,
     /// Time after which a host is considered gone that acknowledges neither data nor probes. A peer that is stopped, or does
-    /// not read, is not gone: its host acknowledges. 4 s is the least, and it may take up to twice this time until the end of a
-    /// host is noticed. While a peer that does not read has no room, the kernel asks its host ever more rarely, up to once in two
-    /// minutes, and the end is noticed so much later.
+    /// not read, is not gone: its host acknowledges. A host that only sends is gone, because it does not hear this one. 4 s is
+    /// the least, and the end of a host is noticed up to a second later. While a peer that does not read has no room, the kernel
+    /// asks its host ever more rarely, up to once in two minutes, and the end is noticed so much later.
     pub silence: Duration,
     /// Time that closing may take while peers have not accepted what was posted for them. After that, a thread goes on.
     pub linger: Duration,

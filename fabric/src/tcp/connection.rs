@@ -6,6 +6,7 @@ use super::{
     checksum::{BodySum, FrameForm},
     exports::TcpTarget,
     frame::{FRAME_HEAD, FrameHead},
+    silence::HostSilence,
     sockets::SocketName,
 };
 use crate::{driver::MessagePlace, offload::LocalCounter};
@@ -34,8 +35,10 @@ pub(super) struct TcpConnection {
     pub(super) done: u32,
     /// Where the answers end, in the bytes of the send queue, that have not left.
     pub(super) answers: VecDeque<u64>,
-    /// Since when the host of the peer has not acknowledged anything, if it should.
-    pub(super) silent_since: Option<u64>,
+    /// True if bytes were sent since the last look at the host of the peer, or if it has not acknowledged all.
+    pub(super) watched: bool,
+    /// The silence of that host, if it owes an acknowledgment.
+    pub(super) silence: Option<HostSilence>,
     /// True once the last frame is in the queue.
     pub(super) said_bye: bool,
     /// True once the socket takes no more bytes of this rank.
@@ -107,7 +110,8 @@ impl TcpConnection {
             refused: false,
             done: 0,
             answers: VecDeque::new(),
-            silent_since: None,
+            watched: false,
+            silence: None,
             said_bye: false,
             shut: false,
         }

@@ -49,7 +49,7 @@ pub(super) struct TcpCore {
     pub(super) reaching: Vec<u32>,
     /// Attempts of which the network has not decided yet.
     pub(super) dials: DialPace,
-    /// When the silence of hosts is looked at.
+    /// When the silence of hosts is looked at, if any owe an acknowledgment.
     pub(super) silence_due: Option<u64>,
     /// Connections without a proof.
     pub(super) arrivals: Vec<SocketName>,
@@ -257,7 +257,8 @@ impl TcpCore {
         }
         self.flush(rank);
         self.sockets.look_at(name);
-        self.watch_silence();
+        // The handshake may not be acknowledged yet.
+        self.watch_silence(rank);
     }
 
     /// Hands over bytes that came together with the end of a handshake.
@@ -300,6 +301,7 @@ impl TcpCore {
 
     /// Sends a message of these parts to a peer for which nothing is queued, and queues what its socket has no room for.
     fn send_now(&mut self, rank: u32, parts: [&[u8]; 3]) {
+        self.watch_silence(rank);
         let peer = &mut self.peers[rank as usize];
         peer.sent_in = Some(self.turns);
         let Some(connection) = &peer.connection else {
@@ -348,9 +350,10 @@ impl TcpCore {
             Err(why) => {
                 entry.break_off(why);
                 let name = connection.socket;
-                self.sockets.look_at(name);
+                return self.sockets.look_at(name);
             }
         }
+        self.watch_silence(rank);
     }
 
     /// Handles the end of a connection on which no goodbye has arrived.

@@ -222,11 +222,21 @@ pub(super) fn accept(listener: &OwnedFd) -> io::Result<OwnedFd> {
 pub(super) fn tune(socket: &OwnedFd, limit: Duration) -> io::Result<()> {
     sockopt::set_tcp_nodelay(socket, true)?;
     sockopt::set_socket_keepalive(socket, true)?;
-    let quarter = (limit / 4).max(Duration::from_secs(1));
-    sockopt::set_tcp_keepidle(socket, quarter)?;
-    sockopt::set_tcp_keepintvl(socket, quarter)?;
-    sockopt::set_tcp_keepcnt(socket, 3)?;
+    let (idle, pause) = keepalive_seconds(limit);
+    sockopt::set_tcp_keepidle(socket, Duration::from_secs(idle))?;
+    sockopt::set_tcp_keepintvl(socket, Duration::from_secs(pause))?;
+    sockopt::set_tcp_keepcnt(socket, PROBES)?;
     Ok(())
+}
+
+/// Returns after how many idle seconds the first probe leaves, and the seconds between probes. The kernel counts whole seconds,
+/// and the connection ends one pause after the last probe: together that is the limit.
+fn keepalive_seconds(limit: Duration) -> (u64, u64) {
+    let limit = limit.as_millis().div_ceil(1000);
+    let limit = u64::try_from(limit).unwrap_or(u64::MAX).max(4);
+    let pause = (limit / 4).min(KEEPALIVE_MAX);
+    let idle = limit.saturating_sub(pause.saturating_mul(u64::from(PROBES)));
+    (idle.min(KEEPALIVE_MAX), pause)
 }
 
 /// What the kernel knows of the peer's host.
@@ -234,34 +244,49 @@ pub(super) fn tune(socket: &OwnedFd, limit: Duration) -> io::Result<()> {
 pub(super) struct HostLife {
     /// True if the host owes an acknowledgment of data or of a probe.
     pub(super) owes: bool,
-    /// Time since its last acknowledgment.
-    pub(super) quiet: Duration,
+    /// True if data are still to be sent, because the peer has no room.
+    pub(super) unsent: bool,
+    /// Number that grows with each sign that the host has received something from here: the bytes that it has acknowledged, and
+    /// its segments without data, which answer what it cannot take.
+    ///
+    /// Its segments with data are no such sign. A host that hears nothing sends them again and again.
+    pub(super) signs: u64,
 }
 
-/// Asks the kernel when the peer's host has acknowledged something.
+/// Asks the kernel which signs of life the peer's host has given.
 ///
 /// # Errors
-/// The system's error.
+/// The system's error, or `Unsupported` if the kernel does not tell.
 pub(super) fn host_life(socket: &OwnedFd) -> io::Result<HostLife> {
-    // SAFETY: all fields are integers.
-    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
-    let mut len = libc::socklen_t::try_from(size_of_val(&info)).unwrap_or(0);
+    let mut info = [0_u8; TCP_INFO_LEN];
+    let mut len = libc::socklen_t::try_from(info.len()).unwrap_or(0);
     // SAFETY: the call writes up to `len` bytes to `info`.
     let asked = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
             libc::IPPROTO_TCP,
             libc::TCP_INFO,
-            (&raw mut info).cast(),
+            info.as_mut_ptr().cast(),
             &raw mut len,
         )
     };
     if asked != 0 {
         return Err(io::Error::last_os_error());
     }
+    if usize::try_from(len).is_ok_and(|len| len < info.len()) {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    let number = |at: usize| {
+        let bytes = info[at..].first_chunk().copied();
+        u32::from_ne_bytes(bytes.unwrap_or_default())
+    };
+    let acknowledged = info[BYTES_ACKED..].first_chunk().copied();
+    let acknowledged = u64::from_ne_bytes(acknowledged.unwrap_or_default());
+    let without_data = number(SEGMENTS_IN).wrapping_sub(number(DATA_SEGMENTS_IN));
     Ok(HostLife {
-        owes: info.tcpi_unacked > 0 || info.tcpi_probes > 0,
-        quiet: Duration::from_millis(u64::from(info.tcpi_last_ack_recv)),
+        owes: number(UNACKNOWLEDGED) > 0 || info[PROBES_OUT] > 0,
+        unsent: number(UNSENT) > 0,
+        signs: acknowledged.wrapping_add(without_data.into()),
     })
 }
 
@@ -269,6 +294,12 @@ pub(super) fn host_life(socket: &OwnedFd) -> io::Result<HostLife> {
 pub(super) fn end_sending(socket: &OwnedFd) {
     // An error means that there is no connection any more.
     let _ = rustix::net::shutdown(socket.as_fd(), Shutdown::Write);
+}
+
+/// Has the kernel discard what is unsent when this socket is closed, and tell the peer at once.
+pub(super) fn reset_when_closed(socket: &OwnedFd) {
+    // An error means that there is no connection any more.
+    let _ = sockopt::set_socket_linger(socket, Some(Duration::ZERO));
 }
 
 fn open(ip: IpAddr) -> io::Result<OwnedFd> {
@@ -294,3 +325,39 @@ const FLAGS: libc::c_int = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
 
 /// Connections that the kernel keeps for a listener: as many as `net.core.somaxconn` allows.
 const BACKLOG: i32 = i32::MAX;
+
+/// Probes without an answer after which a connection ends.
+const PROBES: u32 = 3;
+
+/// The kernel's most seconds for the pauses of probes.
+const KEEPALIVE_MAX: u64 = 32_767;
+
+/// Offsets in the kernel's `tcp_info`, of which the C library knows only the first fields: `tcpi_probes`, `tcpi_unacked`,
+/// `tcpi_bytes_acked`, `tcpi_segs_in`, `tcpi_notsent_bytes` and `tcpi_data_segs_in`.
+const PROBES_OUT: usize = 3;
+const UNACKNOWLEDGED: usize = 24;
+const BYTES_ACKED: usize = 120;
+const SEGMENTS_IN: usize = 140;
+const UNSENT: usize = 144;
+const DATA_SEGMENTS_IN: usize = 152;
+
+/// Length of `tcp_info` up to the last of these fields.
+const TCP_INFO_LEN: usize = DATA_SEGMENTS_IN + 4;
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{PROBES, keepalive_seconds};
+
+    #[test]
+    fn probes_end_a_connection_after_the_limit() {
+        for limit in [4, 5, 6, 7, 30, 3600] {
+            let (idle, pause) = keepalive_seconds(Duration::from_secs(limit));
+            assert!(pause >= 1 && idle >= pause, "{limit} s: {idle}, {pause}");
+            assert_eq!(idle + pause * u64::from(PROBES), limit);
+        }
+        assert_eq!(keepalive_seconds(Duration::from_millis(4500)), (2, 1));
+        assert_eq!(keepalive_seconds(Duration::MAX), (32_767, 32_767));
+    }
+}

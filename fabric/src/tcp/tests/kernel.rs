@@ -2,8 +2,8 @@
 //! of addresses.
 
 use std::{
-    io::ErrorKind,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener},
+    io::{ErrorKind, Read, Write},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream},
     os::fd::OwnedFd,
 };
 
@@ -24,7 +24,7 @@ use crate::{
         ListenAddress, PreparedTcp, Tcp, TcpConfig,
         frame::{FrameKind, PutRecord},
         interfaces::port_range,
-        socket_calls::{connected, end_sending},
+        socket_calls::{connected, end_sending, host_life},
     },
 };
 
@@ -149,6 +149,27 @@ fn a_put_that_is_lost_half_way_counts_nothing_and_is_not_told() {
     assert!(holds_only(&memory, 1000..4096, 9));
     assert!(holds_only(&counters, 0..COUNTER_LEN, 0));
     assert_eq!((pair.heard.messages, pair.heard.completed), (1, 0));
+}
+
+#[test]
+fn only_what_a_host_acknowledges_is_a_sign_of_its_life() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let mut own = listener.accept().unwrap().0;
+    let life = |own: &TcpStream| host_life(&own.try_clone().unwrap().into()).unwrap();
+    let at_first = life(&own);
+    assert!(!at_first.owes && !at_first.unsent, "{at_first:?}");
+    for _ in 0..3 {
+        peer.write_all(&[1; 1000]).unwrap();
+        own.read_exact(&mut [0; 1000]).unwrap();
+    }
+    assert_eq!(life(&own).signs, at_first.signs, "three segments with data");
+    own.write_all(&[1; 1000]).unwrap();
+    let guard = HangGuard::new("the acknowledgment");
+    while life(&own).owes {
+        guard.check();
+    }
+    assert!(life(&own).signs >= at_first.signs + 1000);
 }
 
 #[test]
