@@ -188,7 +188,12 @@ fn listen_at(
             Err(why) => last = why,
         }
     }
-    let what = format!(" on any of the ports {ports}; name more with RIPSTOP_TCP_PORTS");
+    let advice = if last.kind() == io::ErrorKind::PermissionDenied {
+        "low ones need the capability CAP_NET_BIND_SERVICE, so name others with RIPSTOP_TCP_PORTS"
+    } else {
+        "name more with RIPSTOP_TCP_PORTS"
+    };
+    let what = format!(" on any of the ports {ports}; {advice}");
     Err(fail(last, what))
 }
 

@@ -10,6 +10,7 @@ mod hot;
 mod kernel;
 mod landing;
 mod placing;
+mod shortage;
 mod staging;
 
 use std::{
