@@ -38,7 +38,9 @@ fn a_rank() {
         // Detection by silence would take twenty minutes.
         "silent" if sees_processes() => builder.set("RIPSTOP_DETECT_MS", "600000"),
         // As soon as a network may tell.
-        "idle" | "busy" | "flapping" => builder.set("RIPSTOP_DETECT_MS", "2000"),
+        "idle" | "busy" => builder.set("RIPSTOP_DETECT_MS", "2000"),
+        // Where the link is down at each attempt, the kernel tries again after up to twice the time for which it flaps.
+        "flapping" => builder.set("RIPSTOP_DETECT_MS", "8000"),
         // Both reactors in one job.
         "shrink" if rank.is_multiple_of(2) => builder.set("RIPSTOP_REACTOR", "epoll"),
         _ => builder,
