@@ -1,5 +1,6 @@
 //! The contestants: how each is found, built and started.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -97,6 +98,10 @@ impl Contestant {
                 command.envs(self.our_settings().iter().copied());
                 if job.between_hosts {
                     command.env("RIPSTOP_TCP_IFACE", between_hosts::INTERFACE);
+                    if job.one_core {
+                        // Ranks of other hosts have other processors as a rule, so it is worth spinning for them.
+                        command.env("RIPSTOP_SPIN_US_MAX", "0");
+                    }
                 }
                 Some(command)
             }
@@ -247,7 +252,7 @@ impl ComparePaths {
         }
         match who {
             _ if who.is_ours() => self.ours_not_built(job),
-            Contestant::Fftw if !self.peer_program("fftw", who).exists() => {
+            Contestant::Fftw if !self.peer_program(FFTW, who).exists() => {
                 Some("not built: apt-get install libfftw3-dev libfftw3-mpi-dev".to_owned())
             }
             _ => None,
@@ -302,24 +307,47 @@ pub(super) fn on_path(program: &str) -> bool {
     env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-/// Compiles every C program with the compiler of each peer that is installed, and those without a library with `cc`.
-pub(super) fn build_peers(paths: &ComparePaths) -> Result<(), String> {
+/// Compiles the C programs of these jobs, each with the compiler of the peer that runs it, if that is installed.
+pub(super) fn build_peers(paths: &ComparePaths, jobs: &[CompareJob]) -> Result<(), String> {
     std::fs::create_dir_all(&paths.built)
         .map_err(|error| format!("cannot create {}: {error}", paths.built.display()))?;
-    let libraries = [Contestant::Mpich, Contestant::OpenMpi];
-    for who in libraries.into_iter().filter(|who| who.is_installed()) {
-        for program in ["p2p", "collective", "ring", "halo", "rma", "startup"] {
-            compile(&format!("mpicc.{}", who.name()), program, who, paths, &[])?;
+    for (program, who) in programs_of(jobs) {
+        let compiler = match who {
+            Contestant::Line | Contestant::Sockets => "cc".to_owned(),
+            _ if who.is_installed() => format!("mpicc.{}", who.name()),
+            _ => continue,
+        };
+        if program != FFTW {
+            compile(&compiler, program, who, paths, &[])?;
+            continue;
+        }
+        // Without FFTW, only one comparison is missing, and its row says what to install.
+        let libraries = ["-lfftw3_mpi", "-lfftw3"];
+        match compile(&compiler, program, who, paths, &libraries) {
+            Err(message) if !message.contains("fftw3-mpi.h") => report::print_note(&message),
+            _ => {}
         }
     }
-    // Without FFTW, only one comparison is missing.
-    let fftw = ["-lfftw3_mpi", "-lfftw3"];
-    if let Err(message) = compile("mpicc.openmpi", "fftw", Contestant::OpenMpi, paths, &fftw) {
-        report::print_note(&message);
-    }
-    compile("cc", "line", Contestant::Line, paths, &[])?;
-    compile("cc", "sockets", Contestant::Sockets, paths, &[])
+    Ok(())
 }
+
+/// Returns the C programs of these jobs, each with the contestant for which it is compiled.
+fn programs_of(jobs: &[CompareJob]) -> BTreeSet<(&'static str, Contestant)> {
+    let of_job = |job: &CompareJob| {
+        let of = |who: Contestant| match who {
+            Contestant::Line => Some(("line", who)),
+            Contestant::Sockets => Some(("sockets", who)),
+            _ if who.is_ours() => None,
+            _ => Some((job.peer_program?, who.library())),
+        };
+        let programs: Vec<_> = job.contestants.iter().copied().filter_map(of).collect();
+        programs
+    };
+    jobs.iter().flat_map(of_job).collect()
+}
+
+/// The program that is linked with FFTW.
+const FFTW: &str = "fftw";
 
 /// Options that are the same for all. No `-march`, because rustc builds for the baseline of the architecture too.
 ///
@@ -385,5 +413,27 @@ pub(super) fn build_ours(paths: &ComparePaths) -> Result<(), String> {
             "not built yet: `cargo build --profile {MEASURED_PROFILE} -p ripstop --features cli --bins --examples` fails"
         )),
         Err(error) => Err(format!("not built yet: cannot start cargo: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Contestant, FFTW, programs_of};
+    use crate::compare::figures::job_catalog;
+
+    #[test]
+    fn only_the_programs_that_the_chosen_rows_need_are_compiled() {
+        let of = |only: &str| programs_of(&job_catalog(&[only.to_owned()], &[], true).unwrap());
+        let tcp = of("tcp");
+        for needed in [
+            ("sockets", Contestant::Sockets),
+            ("p2p", Contestant::Mpich),
+            ("startup", Contestant::OpenMpi),
+        ] {
+            assert!(tcp.contains(&needed), "{needed:?}");
+        }
+        assert!(tcp.iter().all(|(program, _)| *program != FFTW));
+        let p3dfft = of("p3dfft");
+        assert_eq!(p3dfft, [(FFTW, Contestant::OpenMpi)].into());
     }
 }

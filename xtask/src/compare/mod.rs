@@ -42,7 +42,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     let paths = ComparePaths::find(&workspace());
     contestant::require_peers(&jobs)?;
     if !options.built {
-        contestant::build_peers(&paths)?;
+        contestant::build_peers(&paths, &jobs)?;
     }
     let ours = match options {
         CompareOptions {
