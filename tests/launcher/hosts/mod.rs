@@ -3,6 +3,7 @@
 //! All hosts are this machine. A script stands for ssh: it gets the name of a host and a command, and runs the command. So the
 //! ranks of a job are on several nodes without a network between them, and only start-up is common to them.
 
+mod everyday;
 pub(crate) mod fake;
 mod faults;
 mod helper;
