@@ -85,6 +85,8 @@ impl Visit for EventLine {
         // Writing to a string never fails.
         let _ = if field.name() == "message" {
             write!(self.0, " {value:?}")
+        } else if field.name() == "rank" {
+            Ok(()) // the line begins with it
         } else {
             write!(self.0, " {field}={value:?}")
         };

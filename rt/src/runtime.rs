@@ -198,6 +198,8 @@ impl ShutdownParts {
             say(&sentence);
         }
         let left = self.exchange.finalize().map_err(boot_error);
+        let rank = self.shared.place.rank.0;
+        tracing::info!(target: "ripstop::boot", rank, "this rank has left its job");
         agreed.and(left)
     }
 
@@ -228,8 +230,11 @@ impl ShutdownParts {
         if let Err(error) = ending.spawn(move || warn_of(&self.in_order(&warn, false))) {
             // No operation is completed. The agent ends after this turn, and the driver is dropped with its last owner.
             shared.agent.stop();
-            tracing::warn!(%error, "a runtime was dropped by its own agent thread, and could not close its connection to \
-                                    the job");
+            tracing::warn!(
+                target: "ripstop::boot",
+                %error,
+                "a runtime was dropped by its own agent thread, and could not close its connection to the job"
+            );
         }
     }
 }
@@ -348,14 +353,14 @@ impl Builder {
             }
         };
         arrival.release();
-        let end = ShutdownParts {
-            shared: Arc::clone(&shared),
-            exchange: boot.exchange,
-            agent,
-        };
+        report_start(&shared);
         Ok(Runtime {
+            end: Mutex::new(Some(ShutdownParts {
+                shared: Arc::clone(&shared),
+                exchange: boot.exchange,
+                agent,
+            })),
             handle: RuntimeHandle::new(shared),
-            end: Mutex::new(Some(end)),
         })
     }
 }
@@ -368,9 +373,15 @@ fn view_of(boot: &Boot, registry: Option<&RankRegistry>, is_wanted: bool) -> Opt
     }
 }
 
+fn report_start(shared: &RuntimeShared) {
+    let (rank, size) = (shared.place.rank.0, shared.place.size);
+    let (fabric, reactor) = (shared.choices.fabric, shared.choices.reactor);
+    tracing::info!(target: "ripstop::boot", rank, size, fabric, reactor, "this rank has joined its job");
+}
+
 /// Emits a `tracing` warning about messages that were not received.
 fn warn(sentence: &str) {
-    tracing::warn!("{sentence}");
+    tracing::warn!(target: "ripstop::comm", "{sentence}");
 }
 
 /// Refuses `RIPSTOP_PROGRESS=tokio` if this program was built without support for tokio.
@@ -385,7 +396,7 @@ fn check_driver(settings: &Settings) -> Result<()> {
 
 fn warn_of(left: &Result<()>) {
     if let Err(error) = left {
-        tracing::warn!(%error, "a runtime was dropped, and could not close its connection to the job");
+        tracing::warn!(target: "ripstop::boot", %error, "a runtime was dropped, and could not close its connection to the job");
     }
 }
 

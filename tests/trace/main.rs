@@ -10,6 +10,7 @@
 #[path = "../support/role.rs"]
 mod role;
 
+mod events;
 mod files;
 mod known_programs;
 mod outputs;

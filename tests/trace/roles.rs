@@ -11,6 +11,8 @@ use rustix::process::{Resource, Signal, getpid, getrlimit, kill_process, setrlim
 use tracing::{Instrument, info_span};
 use tracing_subscriber::prelude::*;
 
+use super::events::RecordedEvents;
+
 pub(crate) const ROLE: &str = "TRACE_TEST_ROLE";
 
 /// Messages of the role `stream`: more than a block of the trace holds.
@@ -28,13 +30,20 @@ fn a_rank_of_a_job() {
     let Ok(role) = std::env::var(ROLE) else {
         return;
     };
+    let events = (role == "events").then(RecordedEvents::start);
     let runtime = match Runtime::init() {
         Ok(runtime) => runtime,
         Err(error) => panic!("{error}"),
     };
     let world = runtime.world();
+    if let Some(events) = &events {
+        events.ask(&world);
+    }
     runtime.block_on(play(&role, &world)).unwrap();
     drop(world);
+    if let Some(events) = events {
+        events.check();
+    }
     runtime.close().unwrap();
 }
 
@@ -143,6 +152,13 @@ async fn play_many(role: &str, world: &Comm) -> Result<(), ripstop::Error> {
             for inbox in inboxes {
                 inbox.await?;
             }
+        }
+        "events" => {
+            let inbox = world.recv::<u64>(other, 7); // reported
+            world.send(other, 7, [1_u64, 2]).await?;
+            inbox.await?;
+            world.barrier().await?;
+            world.dup().await?.revoke();
         }
         "spans" => play_spans(world, other).await?,
         _ => panic!("there is no role {role}"),

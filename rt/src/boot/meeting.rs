@@ -142,6 +142,7 @@ fn report(boot: &Boot, apart: &[u32]) {
     let apart: Vec<String> = apart.iter().map(u32::to_string).collect();
     let (ranks, leader) = (apart.join(", "), boot.rank);
     tracing::info!(
+        target: "ripstop::boot",
         "the launcher says that rank {leader} and these ranks are on one node: {ranks}; they share no memory with it, because \
          they are in other namespaces and share neither the network namespace nor /tmp or /dev/shm, so they are reached like \
          ranks of other nodes"

@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use ripstop_fabric::driver::{DownCause, DownEvidence, Driver, DriverCommand, PostResult};
 
-use super::{Engine, EngineCore, OneSidedCommand};
+use super::{Engine, EngineCore, LibraryEvent, OneSidedCommand};
 use crate::evidence::FailureEvidence;
 use crate::{
     clock::ClockTime,
@@ -142,7 +142,10 @@ impl Engine {
         for rank in lost.into_iter().flatten() {
             let how = self.driver.evidence(rank);
             if let DownEvidence::Reported(why) = &how {
-                tracing::warn!(rank = rank.0, why, "this rank is considered failed");
+                let (peer, why) = (rank, why.to_string());
+                let rank = self.core.p2p.common.me;
+                let lost = LibraryEvent::PeerLost { rank, peer, why };
+                self.core.p2p.common.report(lost);
             }
             let is_seen = matches!(how, DownEvidence::Ended);
             if self.core.evidence.note(rank, how.into()) && is_seen {
@@ -259,10 +262,9 @@ impl EngineCore {
         let limits = [liveness.alive.limit(), liveness.alive.suspect_limit()];
         let [limit, limit_of_doubt] = limits.map(Duration::from_nanos);
         for rank in found.failed {
-            tracing::warn!(
-                rank = rank.0,
-                "no message came from this rank within the limit, so it is considered failed"
-            );
+            let (me, peer) = (self.p2p.common.me, rank);
+            let silent = LibraryEvent::PeerSilent { rank: me, peer };
+            self.p2p.common.report(silent);
             self.evidence.note(
                 rank,
                 if found.seen.contains(&rank) {

@@ -48,7 +48,7 @@ pub(crate) use self::{
         CollectivePart, CollectiveProgress, Execution, ExecutionRequest, RunCall, RunOutcome,
         RunTicket, SingleRoundPoll, SingleRoundRun,
     },
-    commons::{EngineCommons, peer::UnexpectedLimits, program_events::ProgramJob},
+    commons::{EngineCommons, LibraryEvent, peer::UnexpectedLimits, program_events::ProgramJob},
     pending_ops::PendingOpReport,
     point_to_point::{PointToPoint, SendStart},
     recovery::{AgreementId, FailureCursor, RecoveryPart, survivors},

@@ -2,7 +2,7 @@
 
 use ripstop_fabric::driver::DownCause;
 
-use super::{Engine, EngineCore, collective::AbortResult, recovery::RecoveryPart};
+use super::{Engine, EngineCore, LibraryEvent, collective::AbortResult, recovery::RecoveryPart};
 use crate::{
     error::ErrorKind,
     group::{RankGroup, WorldRank},
@@ -96,6 +96,9 @@ impl EngineCore {
             return;
         }
         self.p2p.common.make_void(ctx + 1);
+        let (rank, comm) = (self.p2p.common.me, ctx & !1);
+        let revoked = LibraryEvent::Revoked { rank, comm };
+        self.p2p.common.report(revoked);
         self.recovery().announce_revocation(ctx);
         self.collectives().void_programs(ctx + 1);
         let is_of = |its: u32| its & !1 == ctx;

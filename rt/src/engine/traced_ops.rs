@@ -87,7 +87,7 @@ impl EngineCommons {
             && is_of_application(info)
             && let Some(trace) = &mut self.trace
         {
-            trace.sent_at_once(info, bytes, begin);
+            self.wakers.extend(trace.sent_at_once(info, bytes, begin));
         }
     }
 
@@ -152,7 +152,7 @@ impl EngineCommons {
             _ => None,
         };
         if let Some(trace) = &mut self.trace {
-            trace.ended(op, landed.as_ref());
+            self.wakers.extend(trace.ended(op, landed.as_ref()));
         }
     }
 
@@ -160,7 +160,7 @@ impl EngineCommons {
     #[cold]
     pub(super) fn trace_drop(&mut self, op: OpId) {
         if let Some(trace) = &mut self.trace {
-            trace.dropped(op);
+            self.wakers.extend(trace.dropped(op));
         }
     }
 
@@ -188,7 +188,7 @@ impl EngineCommons {
         if self.unusual
             && let Some(trace) = &mut self.trace
         {
-            trace.collective_ended(id);
+            self.wakers.extend(trace.collective_ended(id));
         }
     }
 }

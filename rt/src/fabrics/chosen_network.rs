@@ -47,9 +47,9 @@ impl DriverParams<'_> {
         for withheld in offers.withheld() {
             let (network, reason) = (withheld.network, &withheld.reason);
             if withheld.is_unexpected {
-                tracing::warn!("{network} is not offered to the job: {reason}");
+                tracing::warn!(target: "ripstop::fabric", "{network} is not offered to the job: {reason}");
             } else {
-                tracing::debug!("{network} is not offered to the job: {reason}");
+                tracing::debug!(target: "ripstop::fabric", "{network} is not offered to the job: {reason}");
             }
         }
     }
@@ -60,7 +60,7 @@ impl DriverParams<'_> {
         if self.boot.rank != 0 {
             return;
         }
-        tracing::info!("{why}");
+        tracing::info!(target: "ripstop::fabric", "{why}");
         for offer in &chosen.missing {
             let MissingOffer {
                 network,
@@ -70,6 +70,7 @@ impl DriverParams<'_> {
             } = offer;
             if let Some(other) = offered_by {
                 tracing::warn!(
+                    target: "ripstop::fabric",
                     "{network} is not used, although rank {other} offers it, because rank {rank} does not: {reason}"
                 );
             }

@@ -141,7 +141,7 @@ impl DriverParams<'_> {
     fn report(&self, notices: &[String]) {
         if self.boot.on_node() == 0 {
             for notice in notices {
-                tracing::info!("{notice}");
+                tracing::info!(target: "ripstop::fabric", "{notice}");
             }
         }
     }

@@ -23,8 +23,8 @@ type Lines = Arc<Mutex<Vec<(Level, String)>>>;
 struct LineRecorder(Lines);
 
 impl Subscriber for LineRecorder {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target() == "ripstop::fabric"
     }
 
     fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {

@@ -43,7 +43,7 @@ impl ProgressWatchdog {
         let runtime = runtime.clone();
         let thread = thread::Builder::new().name("ripstop-lookout".to_owned());
         if let Err(error) = thread.spawn(move || without_turns(|| look_out(&runtime))) {
-            tracing::warn!(%error, "cannot start the thread that checks whether a runtime is driven");
+            tracing::warn!(target: "ripstop::fabric", %error, "cannot start the thread that checks whether a runtime is driven");
         }
     }
 }

@@ -365,6 +365,7 @@ impl RuntimeShared {
 pub(crate) fn contain_panic(work: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
         tracing::error!(
+            target: "ripstop::op",
             "a waker, a buffer or a future of the application panicked when the runtime woke or dropped it"
         );
         mem::forget(panic); // dropping the payload might panic too

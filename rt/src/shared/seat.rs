@@ -76,7 +76,7 @@ impl RuntimeShared {
             && let Some(timeout) = self.arm(sleeper)
         {
             if let Err(error) = backend.sleep(timeout) {
-                tracing::warn!(%error, "the reactor could not sleep; trying again");
+                tracing::warn!(target: "ripstop::fabric", %error, "the reactor could not sleep; trying again");
                 std::thread::yield_now();
             }
             self.mark_awake();

@@ -109,6 +109,11 @@ impl TracedKind {
         Self::Collective,
         Self::Remote,
     ];
+
+    /// Returns the kind with this number.
+    pub(super) fn of(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| *kind as u8 == number)
+    }
 }
 
 /// A recorded operation. Times are those of the machine's monotonic clock, in nanoseconds.
@@ -265,9 +270,7 @@ impl TraceRecord {
     }
 
     fn op(&self) -> Option<TracedOp> {
-        let kind = TracedKind::ALL
-            .into_iter()
-            .find(|kind| *kind as u8 == self.op)?;
+        let kind = TracedKind::of(self.op)?;
         let given = |number: u32| (number != ANY).then_some(number);
         (self.begin <= self.end).then_some(TracedOp {
             kind,

@@ -8,6 +8,7 @@
 //!   granted.
 //! - `recorder`: what the engine reports, as records in a buffer. The rank writes the buffer when it is full, when it is about to
 //!   sleep, and when it leaves its job. So a killed rank leaves all but its last records.
+//! - `reported_op`: the same as events of the `tracing` crate, for programs that subscribe to them.
 //! - [`spans`]: spans of the application, which the crate `ripstop-tracing` reports, in the same file.
 //!
 //! Each record holds one operation, and is written when the operation ends. Nothing goes over the network: a message's two ends
@@ -16,7 +17,9 @@
 mod file;
 pub mod format;
 mod recorder;
+mod reported_op;
 pub mod spans;
 
 pub(crate) use format::TracedKind;
 pub(crate) use recorder::{TraceRecorder, TracedCollective};
+pub(crate) use reported_op::ReportedOp;

@@ -7,6 +7,7 @@ use std::{
     path::Path,
     ptr,
     sync::{Arc, Mutex},
+    task::Waker,
     time::Duration,
 };
 
@@ -18,6 +19,7 @@ use super::{
     format::{
         ANY, OP_RECORD, RECORD_LEN, TEXT_RECORD, TraceHead, TraceRecord, TracedKind, TracedOp,
     },
+    reported_op::ReportedOp,
     spans::SpanRecorder,
 };
 use crate::{
@@ -51,6 +53,7 @@ pub(crate) struct TraceRecorder {
 struct OpenOp {
     generation: u32,
     record: TraceRecord,
+    at: &'static Location<'static>,
 }
 
 /// A collective that begins.
@@ -94,11 +97,17 @@ impl TraceRecorder {
 
     /// Records a send whose bytes have left at its call. It takes no time: `begin` is when they were still here, so that no
     /// receiver has them earlier.
-    pub(crate) fn sent_at_once(&mut self, info: &OpInfo, bytes: usize, begin: u64) {
+    #[must_use = "the waker reports the end"]
+    pub(crate) fn sent_at_once(
+        &mut self,
+        info: &OpInfo,
+        bytes: usize,
+        begin: u64,
+    ) -> Option<Waker> {
         let mut record = self.message(TracedKind::Send, info, begin);
         (record.end, record.bytes, record.number) = (begin, bytes as u64, self.sends);
         self.sends += 1;
-        self.push(&record);
+        self.push(&record, info.at)
     }
 
     /// Records that an operation has begun, which has a slot.
@@ -109,7 +118,7 @@ impl TraceRecorder {
             record.number = self.sends;
             self.sends += 1;
         }
-        self.keep_open(op, record);
+        self.keep_open(op, record, info.at);
     }
 
     /// Records that a future begins to wait for an operation.
@@ -122,12 +131,12 @@ impl TraceRecorder {
     }
 
     /// Records that an operation has ended: with what it received or sent, or in an error.
-    pub(crate) fn ended(&mut self, op: OpId, outcome: Option<&MessageStatus>) {
-        let Some(mut record) = self.take_open(op) else {
-            return;
-        };
+    #[must_use = "the waker reports the end"]
+    pub(crate) fn ended(&mut self, op: OpId, outcome: Option<&MessageStatus>) -> Option<Waker> {
+        let mut open = self.take_open(op)?;
+        let record = &mut open.record;
         match outcome {
-            Some(landed) if is_receive(&record) => {
+            Some(landed) if is_receive(record) => {
                 record.bytes = landed.bytes as u64;
                 (record.peer, record.tag) = (landed.source.0, landed.tag);
                 record.number = landed.arrival.number();
@@ -135,15 +144,15 @@ impl TraceRecorder {
             Some(_) => {}
             None => record.flags |= TracedOp::FAILED,
         }
-        self.push_ended(record);
+        self.push_ended(open)
     }
 
     /// Records that an operation has ended because its future was dropped.
-    pub(crate) fn dropped(&mut self, op: OpId) {
-        if let Some(mut record) = self.take_open(op) {
-            record.flags |= TracedOp::DROPPED;
-            self.push_ended(record);
-        }
+    #[must_use = "the waker reports the end"]
+    pub(crate) fn dropped(&mut self, op: OpId) -> Option<Waker> {
+        let mut open = self.take_open(op)?;
+        open.record.flags |= TracedOp::DROPPED;
+        self.push_ended(open)
     }
 
     /// Records that a collective has begun. Does nothing if that is known.
@@ -169,9 +178,12 @@ impl TraceRecorder {
             comm: collective.id.context & !1,
             ..TraceRecord::zeroed()
         };
-        let generation = 0;
-        self.collectives
-            .insert(collective.id, OpenOp { generation, record });
+        let open = OpenOp {
+            generation: 0,
+            record,
+            at: collective.at,
+        };
+        self.collectives.insert(collective.id, open);
     }
 
     /// Records that a future begins to wait for a collective that has no operation.
@@ -186,15 +198,15 @@ impl TraceRecorder {
     /// Records that a collective continues as an operation.
     pub(crate) fn collective_is(&mut self, id: CollectiveId, op: OpId) {
         if let Some(open) = self.collectives.remove(&id) {
-            self.keep_open(op, open.record);
+            self.keep_open(op, open.record, open.at);
         }
     }
 
     /// Records that a collective without an operation has ended.
-    pub(crate) fn collective_ended(&mut self, id: CollectiveId) {
-        if let Some(open) = self.collectives.remove(&id) {
-            self.push_ended(open.record);
-        }
+    #[must_use = "the waker reports the end"]
+    pub(crate) fn collective_ended(&mut self, id: CollectiveId) -> Option<Waker> {
+        let open = self.collectives.remove(&id)?;
+        self.push_ended(open)
     }
 
     /// Writes what was recorded, for the case that the rank is killed.
@@ -210,7 +222,8 @@ impl TraceRecorder {
         let all = open.into_iter().flatten().chain(collectives.into_values());
         for mut open in all {
             open.record.flags |= TracedOp::OPEN;
-            self.push_ended(open.record);
+            // Its event would say that it has ended.
+            let _unreported = self.push_ended(open);
         }
         self.write_block();
         self.spans.finish();
@@ -237,13 +250,16 @@ impl TraceRecorder {
         }
     }
 
-    fn keep_open(&mut self, op: OpId, record: TraceRecord) {
-        let at = op.slot as usize;
-        if at >= self.open.len() {
-            self.open.resize(at + 1, None);
+    fn keep_open(&mut self, op: OpId, record: TraceRecord, at: &'static Location<'static>) {
+        let place = op.slot as usize;
+        if place >= self.open.len() {
+            self.open.resize(place + 1, None);
         }
-        let generation = op.generation;
-        self.open[at] = Some(OpenOp { generation, record });
+        self.open[place] = Some(OpenOp {
+            generation: op.generation,
+            record,
+            at,
+        });
     }
 
     fn open_op(&mut self, op: OpId) -> Option<&mut OpenOp> {
@@ -251,20 +267,38 @@ impl TraceRecorder {
         (open.generation == op.generation).then_some(open)
     }
 
-    fn take_open(&mut self, op: OpId) -> Option<TraceRecord> {
-        let record = self.open_op(op)?.record;
-        self.open[op.slot as usize] = None;
-        Some(record)
+    fn take_open(&mut self, op: OpId) -> Option<OpenOp> {
+        self.open_op(op)?;
+        self.open[op.slot as usize].take()
     }
 
-    fn push_ended(&mut self, mut record: TraceRecord) {
-        record.end = machine_nanos();
-        self.push(&record);
+    fn push_ended(&mut self, mut open: OpenOp) -> Option<Waker> {
+        open.record.end = machine_nanos();
+        self.push(&open.record, open.at)
     }
 
-    fn push(&mut self, record: &TraceRecord) {
+    /// Appends a record. Returns a waker that reports it, if a subscriber may want that.
+    fn push(&mut self, record: &TraceRecord, at: &'static Location<'static>) -> Option<Waker> {
         self.block.extend_from_slice(bytes_of(record));
         self.write_full_block();
+        ReportedOp::waker(self.me, record, || self.name_of(record), at)
+    }
+
+    fn name_of(&self, record: &TraceRecord) -> String {
+        let Some(kind) = TracedKind::of(record.op) else {
+            return String::new();
+        };
+        let mut names = self.names.iter();
+        let name = match kind {
+            TracedKind::Collective => names
+                .find(|(_, number)| **number == record.name)
+                .map_or("collective", |(name, _)| name),
+            TracedKind::Send => "send",
+            TracedKind::Recv => "recv",
+            TracedKind::Probe => "probe",
+            TracedKind::Remote => "window access",
+        };
+        name.to_owned()
     }
 
     fn write_full_block(&mut self) {

@@ -61,7 +61,7 @@ impl Pmi1Stream {
     /// Makes this process end when the launcher ends, until [`outlive_launcher`](Self::outlive_launcher) is called.
     pub(super) fn die_with_launcher(&self) -> Result<(), BootError> {
         if let Err(error) = fd::kill_on_close(&self.socket, true) {
-            tracing::debug!(%error, "this process cannot be made to end with its launcher");
+            tracing::debug!(target: "ripstop::boot", %error, "this process cannot be made to end with its launcher");
         }
         let mut socket = [PollFd::new(&self.socket, PollFlags::empty())];
         // If the launcher has already ended, no further event happens on the connection.

@@ -6,6 +6,7 @@ use super::RunTicket;
 use super::{CollectivePart, ProgramTable};
 use crate::{
     buffer::{RecvBuf, SendBuf},
+    engine::LibraryEvent,
     error::ErrorKind,
     ops::{ErasedBuffer, MessageStatus, OpInfo, OpOutcome, PanicPayload},
     proto::collective_id::CollectiveId,
@@ -72,7 +73,8 @@ impl CollectivePart<'_> {
 
     fn keep_panic(&mut self, buffers: OpId, panic: PanicPayload) {
         if self.p2p.common.ops.live(buffers).orphan {
-            tracing::error!("a reduction panicked in a collective whose future was dropped");
+            let rank = self.p2p.common.me;
+            self.p2p.common.report(LibraryEvent::LostPanic { rank });
             self.p2p.common.garbage.push(ErasedBuffer::of(panic));
         } else {
             self.programs.panics.push((buffers, panic));

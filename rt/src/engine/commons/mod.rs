@@ -5,6 +5,7 @@ pub(super) mod collective_registry;
 mod down_ranks;
 mod exposed_keys;
 mod groups;
+mod library_events;
 pub(super) mod peer;
 pub(super) mod program_events;
 pub(super) mod rank_map;
@@ -15,6 +16,7 @@ use std::task::Waker;
 
 use ripstop_fabric::driver::Driver;
 
+pub(crate) use self::library_events::LibraryEvent;
 use self::{
     collective_registry::LazyCollectiveRegistry,
     exposed_keys::ExposedKeys,

@@ -196,7 +196,8 @@ impl PointToPoint {
         } else if slot.marks != 0
             && let Some(trace) = &mut self.common.trace
         {
-            trace.ended(op, Some(&landed));
+            let reports = trace.ended(op, Some(&landed));
+            self.common.wakers.extend(reports);
         }
         let waker = slot.land(landed);
         if let Some(waker) = waker {

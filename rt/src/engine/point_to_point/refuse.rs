@@ -5,7 +5,7 @@ use super::{
     message::{MessageBody, OfferedMessage, StoredBody},
 };
 use crate::{
-    engine::EngineCommons,
+    engine::{EngineCommons, LibraryEvent},
     error::ErrorKind,
     group::WorldRank,
     ops::OpInfo,
@@ -160,10 +160,8 @@ impl EngineCommons {
         content: &MessageBody<'_>,
     ) {
         self.refused += 1;
-        tracing::warn!(
-            rank = rank.0,
-            "dropped a message that this rank was not allowed to send: set the same RIPSTOP_UNEXPECTED_* on all ranks"
-        );
+        let (me, peer) = (self.me, rank);
+        self.report(LibraryEvent::OverQuota { rank: me, peer });
         if let MessageBody::Offered(offered) = content {
             self.send_control(rank, WireKind::Ats, offered.sender, wire::REFUSED);
         }
