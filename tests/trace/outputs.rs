@@ -124,6 +124,24 @@ fn the_page_needs_nothing_but_itself() {
 }
 
 #[test]
+fn the_heat_map_has_a_square_for_each_pair_that_exchanges() {
+    let folder = TraceFolder::new("heat-map");
+    let trace = folder.trace(2, "stream");
+    let out = folder.path("pairs.svg");
+    let output = ripstop(&["profile", "--svg", out.to_str().unwrap()], &trace);
+    assert!(output.status.success(), "{}", text_of(&output));
+    let picture = fs::read_to_string(&out).unwrap();
+    for [from, to] in [[0, 1], [1, 0]] {
+        let square = format!(
+            "<title>rank {from} to rank {to}: {STREAM} messages, {} bytes<",
+            8 * STREAM
+        );
+        assert!(picture.contains(&square), "{picture}");
+    }
+    assert_eq!(picture.matches("<title>rank").count(), 2);
+}
+
+#[test]
 fn ranks_and_times_are_cut_out_and_what_is_left_out_is_said() {
     let folder = TraceFolder::new("cut");
     let trace = folder.trace(2, "stream");

@@ -12,6 +12,7 @@ mod stuck;
 mod system_files;
 mod topology;
 mod trace;
+mod units;
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, stderr};

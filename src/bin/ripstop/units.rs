@@ -1,7 +1,7 @@
 //! Numbers as people read them.
 
 /// Formats a number of bytes with at most one decimal: `64 KiB`, `8 MiB`, `1.5 GiB`.
-pub(super) fn binary_size(bytes: u64) -> String {
+pub(crate) fn binary_size(bytes: u64) -> String {
     let units = [("GiB", 1_u64 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     let unit = units.into_iter().find(|(_, unit)| bytes >= *unit);
     let Some((name, unit)) = unit else {

@@ -10,7 +10,6 @@ mod finding;
 mod issue_report;
 mod node_report;
 mod pseudonyms;
-mod units;
 
 use std::{
     collections::BTreeMap,

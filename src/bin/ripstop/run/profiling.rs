@@ -108,6 +108,7 @@ fn write(profile: &JobProfile, file: &Path) -> Result<(), String> {
     let text = match form {
         Some("json") => format!("{}\n", profile.json()),
         Some("csv") => profile.csv(),
+        Some("svg") => profile.svg(),
         _ => profile.text(),
     };
     fs::write(file, text).map_err(|why| format!("{}: {why}", file.display()))

@@ -2,6 +2,7 @@
 
 mod clocks;
 mod files;
+mod heat_map;
 mod page;
 mod perfetto;
 mod picture;
@@ -92,6 +93,10 @@ pub(crate) struct ProfileArgs {
     #[arg(long, conflicts_with = "json")]
     csv: bool,
 
+    /// Write a picture of the bytes that each rank sent to each other one, beside what is printed
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+
     /// Trust the wall clocks of several machines if no messages tell how they differ
     #[arg(long)]
     unaligned: bool,
@@ -180,6 +185,9 @@ fn default_output(args: &TraceArgs) -> PathBuf {
 
 fn print_profile(args: &ProfileArgs) -> Result<(), String> {
     let profile = profile_of(&args.files, args.unaligned)?;
+    if let Some(file) = &args.svg {
+        write_file(file, profile.svg().as_bytes())?;
+    }
     print(&if args.json {
         format!("{}\n", profile.json())
     } else if args.csv {
@@ -221,4 +229,5 @@ const PROFILE_EXAMPLES: &str = "\
 Examples:
   RIPSTOP_PROFILE=1 ripstop run -n 4 target/release/my-program    prints the profile at the end
   RIPSTOP_TRACE=run srun target/release/my-program && ripstop profile run
-  ripstop profile run --json > run.json";
+  ripstop profile run --json > run.json
+  ripstop profile run --svg pairs.svg";

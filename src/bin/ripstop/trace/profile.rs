@@ -10,6 +10,7 @@ use std::fmt::Write;
 use ripstop_rt::internal::trace::format::{TracedKind, TracedOp};
 use serde_json::{Value, json};
 
+use super::heat_map;
 use super::summary::{RankExposure, percent, seconds};
 use super::timeline::{JobTimeline, OpPlace};
 
@@ -46,10 +47,10 @@ struct ProfileEntry {
 
 /// Messages from one rank to another, and how long the receiver waited for them to be sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct PairTraffic {
-    messages: u64,
-    bytes: u64,
-    late_sender: u64,
+pub(super) struct PairTraffic {
+    pub(super) messages: u64,
+    pub(super) bytes: u64,
+    pub(super) late_sender: u64,
 }
 
 /// What an operation waited for, in nanoseconds.
@@ -232,6 +233,11 @@ impl JobProfile {
             "schema": 1, "size": self.size, "ranks": ranks.collect::<Vec<_>>(), "lines": lines.collect::<Vec<_>>(),
             "pairs": pairs.collect::<Vec<_>>(), "notes": self.notes,
         })
+    }
+
+    /// Returns a picture of the bytes from each rank to each other one.
+    pub(crate) fn svg(&self) -> String {
+        heat_map::svg(self.size, self.pairs.iter())
     }
 
     /// Returns the lines of each rank as a table with commas.

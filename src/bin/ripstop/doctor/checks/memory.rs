@@ -1,8 +1,9 @@
 //! Memory and other limits of a process: locked memory, descriptors, processes, and the memory of its cgroup.
 
 use crate::{
-    doctor::{cgroup::CgroupLimits, finding::CheckFinding, units::binary_size},
+    doctor::{cgroup::CgroupLimits, finding::CheckFinding},
     system_files::SystemFiles,
+    units::binary_size,
 };
 
 /// What is known about limits of memory and of processes.
