@@ -19,9 +19,10 @@ mod ratios;
 pub(crate) const HELP: &str = "\
 cargo xtask bench plot FILE [--svg FILE]
 
-Draws what `cargo xtask bench compare --json FILE` has written: a bar for the median ratio of each row, a line from its lowest
-to its highest value, and its target as a mark. A file may have a first line with `title`, `machine`, `date`, `commit` and `command`, which
-stand below the picture. Lines with `series`, `x` and `y` are drawn as curves instead; the first line names the axes `x` and `y`.
+Draws what `cargo xtask bench compare --json FILE` has written: a bar for the median ratio of each row, a line from its
+lowest to its highest value, and its target as a mark. A file may have a first line with `title`, `machine`, `date`,
+`commit` and `command`, which stand below the picture. Lines with `series`, `x` and `y` are drawn as curves instead; the
+first line names the axes `x` and `y`.
 
   --svg  the picture's file (default: FILE with the ending svg)
 
