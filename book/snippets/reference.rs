@@ -57,7 +57,10 @@ fn push_help(page: &mut String, names: &[&str]) {
     let help = help_of(names);
     let call = [&["ripstop"], names].concat().join(" ");
     let level = "#".repeat(names.len() + 2);
-    let text: String = help.lines().map(wrapped).collect();
+    // Examples stay as they are, so that they can be copied.
+    let (options, examples) = help.split_at(help.find("\nExamples:\n").unwrap_or(help.len()));
+    let text: String = options.lines().map(wrapped).collect();
+    let text = text + examples;
     *page += &format!("\n{level} {call}\n\n```text\n{}\n```\n", text.trim_end());
     for name in subcommands(&help) {
         push_help(page, &[names, &[name]].concat());
@@ -76,7 +79,7 @@ fn help_of(names: &[&str]) -> String {
 /// Breaks a line of a help text so that it fits on a page. Its further lines begin below its description.
 #[cfg(feature = "cli")]
 fn wrapped(line: &str) -> String {
-    const COLUMNS: usize = 110;
+    const COLUMNS: usize = 86;
     let line = line.trim_end();
     let text = line.trim_start();
     let margin = line.len() - text.len();
