@@ -1,16 +1,13 @@
 //! A peer that sends to this rank: its ring in this rank's segment, and its chunks in its own.
 
-use std::{
-    mem::MaybeUninit,
-    sync::atomic::Ordering::{AcqRel, Relaxed, Release},
-};
+use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 
 use super::{
     board::Board,
     doorbell::PeerDoorbell,
     link::{ACCEPTED, REFUSED},
     mapped_ring::MappedRing,
-    ring::{HEADER_MAX, MalformedFrame, RingConsumer, RingFrame},
+    ring::{MalformedFrame, RingConsumer, RingFrame},
     segment::ShmSegment,
 };
 use crate::{
@@ -72,7 +69,7 @@ impl InboundRing {
     /// Returns how many messages were handed out, modulo 2³².
     #[inline]
     pub(super) const fn position(&self) -> u32 {
-        self.ring.position()
+        self.ring.received()
     }
 
     /// Returns how many messages the peer had written to named slots before the last message that was handed out, modulo
@@ -95,14 +92,18 @@ impl InboundRing {
         while count < budget
             && let Some(frame) = self.ring.peek()
         {
-            if count > 0 {
-                self.ring.prefetch_next_slot();
-            }
             let frame = frame?;
             self.slot_messages = frame.slot_messages;
-            self.hand_to(sink, frame)?;
-            count += 1;
-            if self.ring.advance() {
+            if frame.cells > 0 {
+                count += self.hand_cells_to(sink, frame, budget - count);
+            } else {
+                if count > 0 {
+                    self.ring.prefetch_next_slot();
+                }
+                self.hand_to(sink, frame)?;
+                count += 1;
+            }
+            if self.ring.has_to_publish() {
                 self.give_back(board, counters);
             }
         }
@@ -131,16 +132,29 @@ impl InboundRing {
         }
     }
 
+    /// Hands at most `budget` cells to the sink, and returns how many.
     #[inline]
-    fn hand_to(&self, sink: &mut dyn Sink, frame: RingFrame) -> Result<(), MalformedFrame> {
-        let mut room = [MaybeUninit::uninit(); HEADER_MAX];
-        let header = self.ring.header(frame, &mut room);
+    fn hand_cells_to(&mut self, sink: &mut dyn Sink, frame: RingFrame, budget: u32) -> u32 {
+        self.ring.prefetch_next_line(frame);
+        let count = self.ring.unread_cells(frame).min(budget);
+        for _ in 0..count {
+            let (header, body) = (self.ring.header(), self.ring.cell(frame));
+            sink.message(WorldRank(self.from), header, body);
+            self.ring.advance_cell();
+        }
+        count
+    }
+
+    #[inline]
+    fn hand_to(&mut self, sink: &mut dyn Sink, frame: RingFrame) -> Result<(), MalformedFrame> {
+        self.ring.load_header(frame);
         let body = if frame.chunk {
             self.chunk(frame)?
         } else {
             self.ring.body(frame)
         };
-        sink.message(WorldRank(self.from), header, body);
+        sink.message(WorldRank(self.from), self.ring.header(), body);
+        self.ring.advance();
         Ok(())
     }
 

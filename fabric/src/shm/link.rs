@@ -119,6 +119,9 @@ impl ShmLink {
         body: &[u8],
     ) -> Result<(), SendStall> {
         let out = self.out.as_mut().ok_or(SendStall::Room)?;
+        if out.push_cell(header, body) {
+            return Ok(());
+        }
         if !out.has_room() {
             return Err(SendStall::Room);
         }
@@ -168,14 +171,14 @@ impl ShmLink {
             return None;
         }
         let copied = if bytes.len() <= LINE_MAX {
-            slots.put(name, sig, bytes, out.position());
+            slots.put(name, sig, bytes, out.sent());
             bytes.len()
         } else {
             self.has_mapped_chunks =
                 self.has_mapped_chunks || out.memory().accepts().load(Acquire) == ACCEPTED;
             let fits = self.has_mapped_chunks && bytes.len() <= SLOT_MESSAGE_MAX;
             let copied = fits.then(|| pool.fill_for_slots(bytes, again))??;
-            slots.put_in_chunks(name, sig, bytes.len(), out.position(), pool);
+            slots.put_in_chunks(name, sig, bytes.len(), out.sent(), pool);
             copied
         };
         out.note_slots((slots.count() % u32::from(NAMED_SLOTS_MOD)).to_le_bytes()[0]);

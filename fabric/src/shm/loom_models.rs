@@ -4,8 +4,6 @@
 //! The ring and the doorbell are the real code; only the memory is loom's. `membarrier` is modeled by its effect, a fence on both
 //! sides.
 
-use std::mem::MaybeUninit;
-
 use loom::{
     cell::UnsafeCell,
     sync::{
@@ -22,7 +20,7 @@ use loom::{
 use super::{
     doorbell::{DoorbellWord, arm, is_armed, take},
     named_slots::{NAMED_SLOTS, NamedSlotMemory, NamedSlotReceiver, NamedSlotSender},
-    ring::{HEADER_MAX, RingConsumer, RingMemory, RingProducer},
+    ring::{CELL_LEN, CELLS, RingConsumer, RingMemory, RingProducer},
 };
 use crate::{
     driver::{PayloadView, SlotName},
@@ -31,11 +29,11 @@ use crate::{
 
 const SLOTS: usize = 2;
 
-/// A ring whose messages are one byte each, plus one chunk of one byte.
+/// A ring whose messages and cells are one byte each, plus one chunk of one byte. A slot's message is where its first cell is.
 #[derive(Default)]
 struct Model {
     frames: [AtomicU64; SLOTS],
-    bytes: [UnsafeCell<u8>; SLOTS],
+    bytes: [[UnsafeCell<u8>; CELLS as usize]; SLOTS],
     chunk: UnsafeCell<u8>,
     tail: AtomicU32,
 }
@@ -54,14 +52,19 @@ impl RingMemory for Arc<Model> {
         self.tail.store(tail, Release);
     }
     fn write(&self, slot: u32, first: &[u8], _: &[u8], frame: u64) {
-        self.bytes[slot as usize].put_byte(first[0]);
+        self.bytes[slot as usize][0].put_byte(first[0]);
+        self.frames[slot as usize].store(frame, Release);
+    }
+    fn write_cell(&self, slot: u32, number: u32, cell: [u8; CELL_LEN], frame: u64) {
+        self.bytes[slot as usize][number as usize].put_byte(cell[0]);
         self.frames[slot as usize].store(frame, Release);
     }
     fn prefetch_for_read(&self, _: u32) {}
     fn prefetch_for_write(&self, _: u32) {}
-    fn read(&self, slot: u32, _: usize, _: usize) -> PayloadView<'_> {
+    fn read(&self, slot: u32, offset: usize, len: usize) -> PayloadView<'_> {
+        let byte = self.bytes[slot as usize][offset / CELL_LEN].byte();
         // Leaked, because loom's memory cannot be lent longer than a closure.
-        PayloadView::from_slice(Box::leak(Box::new([self.bytes[slot as usize].byte()])))
+        PayloadView::from_slice(vec![byte; len].leak())
     }
 }
 
@@ -118,11 +121,49 @@ fn a_slot_is_read_after_it_was_written_and_written_after_it_was_read() {
                 thread::yield_now();
             }
             let frame = consumer.peek().unwrap().unwrap();
-            let mut room = [MaybeUninit::uninit(); HEADER_MAX];
-            assert_eq!(consumer.header(frame, &mut room), [byte]);
+            consumer.load_header(frame);
+            assert_eq!(consumer.header(), [byte]);
             consumer.advance();
             consumer.publish();
         }
+        sender.join().unwrap();
+    });
+}
+
+#[test]
+fn cells_are_read_once_and_in_order_while_their_line_grows_and_after_it_was_left() {
+    loom::model(|| {
+        let memory = Arc::new(Model::default());
+        let mut producer = RingProducer::new(Arc::clone(&memory), 0);
+        producer.push(&[1; 24], &[]);
+        let sender = thread::spawn(move || {
+            for byte in 2..=3 {
+                assert!(producer.push_cell(&[1; 24], &[byte]));
+            }
+            while !producer.has_room() {
+                thread::yield_now();
+            }
+            producer.push(&[4], &[]);
+        });
+        let mut consumer = RingConsumer::new(Arc::clone(&memory), 0);
+        let mut read = Vec::new();
+        while read.len() < 4 {
+            while !consumer.is_ready() {
+                thread::yield_now();
+            }
+            let frame = consumer.peek().unwrap().unwrap();
+            if frame.cells == 0 {
+                consumer.load_header(frame);
+                read.push(consumer.header()[0]);
+                consumer.advance();
+            } else {
+                assert_eq!(consumer.header(), [1; 24]);
+                read.push(consumer.cell(frame).to_vec()[0]);
+                consumer.advance_cell();
+            }
+            consumer.publish();
+        }
+        assert_eq!(read, [1, 2, 3, 4]);
         sender.join().unwrap();
     });
 }

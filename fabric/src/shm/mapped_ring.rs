@@ -15,7 +15,7 @@ use std::{
     },
 };
 
-use super::ring::{FRAME_LEN, ROOM, RingMemory, SLOT_LEN};
+use super::ring::{CELL_LEN, CELLS, FRAME_LEN, ROOM, RingMemory, SLOT_LEN};
 use crate::{
     driver::PayloadView,
     memory::{MemoryRegion, prefetch_for_read, prefetch_line},
@@ -143,6 +143,16 @@ impl RingMemory for MappedRing {
         line[..first_in_line.len()].write_copy_of_slice(first_in_line);
         line[first_in_line.len()..][..second_in_line.len()].write_copy_of_slice(second_in_line);
         self.copy_to_line(slot, &line);
+        self.frame_word(slot).store(frame.to_le(), Release);
+    }
+
+    #[inline]
+    fn write_cell(&self, slot: u32, number: u32, cell: [u8; CELL_LEN], frame: u64) {
+        assert!(number < CELLS, "cell {number} of a slot");
+        // SAFETY: the cell is inside the slot's first line, as just checked.
+        let into = unsafe { self.slot(slot).add(FRAME_LEN + number as usize * CELL_LEN) };
+        // SAFETY: as above. The slot and the cell are aligned to eight bytes, and an array of bytes needs no alignment.
+        unsafe { into.as_ptr().cast::<[u8; CELL_LEN]>().write(cell) };
         self.frame_word(slot).store(frame.to_le(), Release);
     }
 

@@ -54,7 +54,6 @@ const ALLOWED: &[&str] = &[
     "fabric/src/shm/handover/named_sockets.rs",
     "fabric/src/shm/loom_models.rs",
     "fabric/src/shm/mapped_ring.rs",
-    "fabric/src/shm/ring.rs",
     "fabric/src/shm/tests/mod.rs",
     "fabric/src/tcp/socket_calls.rs",
     "fabric/src/verbs/abi.rs",

@@ -301,7 +301,7 @@ const fn board_len(size: u32, job: u32) -> usize {
 }
 
 const MAGIC: u64 = u64::from_le_bytes(*b"ripboard");
-const VERSION: u32 = 9;
+const VERSION: u32 = 10;
 /// Most ranks, so that a segment's contact bits fit into its first page.
 const SIZE_MAX: u32 = 30_000;
 

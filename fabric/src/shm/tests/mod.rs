@@ -18,6 +18,9 @@ mod descriptors;
 mod named_slots;
 mod parting;
 
+/// A header of the length that short messages have. Messages that repeat it share lines of the ring.
+const SHORT_HEADER: [u8; 24] = [7; 24];
+
 #[derive(Debug, PartialEq, Eq)]
 enum Heard {
     Message(u32, Vec<u8>, Vec<u8>),
@@ -158,6 +161,22 @@ fn many_laps_of_the_ring_lose_nothing() {
             (header.as_slice(), body.len() as u64),
             (&i.to_le_bytes()[..], i % 300)
         );
+    }
+}
+
+#[test]
+fn a_receiver_that_sleeps_over_half_a_line_is_woken_by_the_next_message_in_it() {
+    let (mut a, mut b) = pair();
+    for byte in 0..3 {
+        posted(&mut a, message(1, &SHORT_HEADER, &[byte; 8]));
+    }
+    assert_eq!(hear(&mut b).len(), 3);
+    for byte in 3..20 {
+        assert_eq!(b.arm(), ArmResult::Ready);
+        posted(&mut a, message(1, &SHORT_HEADER, &[byte; 8]));
+        assert_eq!(a.counters.wakes_sent.get(), u64::from(byte) - 2);
+        let next = Heard::Message(0, SHORT_HEADER.to_vec(), vec![byte; 8]);
+        assert_eq!(hear(&mut b), [next]);
     }
 }
 

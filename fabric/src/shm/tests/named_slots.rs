@@ -1,8 +1,8 @@
 //! Tests of long messages in named slots, and of the chunks that hold them.
 
 use super::{
-    ArmResult, Board, DownCause, Driver, Heard, Shm, ShmConfig, WorldRank, hear, mapped, message,
-    pair, posted,
+    ArmResult, Board, DownCause, Driver, Ear, Heard, SHORT_HEADER, Shm, ShmConfig, WorldRank, hear,
+    mapped, message, pair, posted,
 };
 use crate::driver::NamedSlots;
 use crate::driver::SlotName;
@@ -118,4 +118,30 @@ fn bytes_copied_for_slots_are_counted_once() {
         "it lies there already"
     );
     assert_eq!(take(&mut b, 0, 4), [1; 20_000]);
+}
+
+#[test]
+fn slot_messages_keep_their_order_with_messages_that_share_a_line() {
+    let (mut a, mut b) = met();
+    for byte in 1..=5 {
+        posted(&mut a, message(1, &SHORT_HEADER, &[byte; 8]));
+    }
+    put(&mut a, 1, 3, b"after five");
+    posted(&mut a, message(1, &SHORT_HEADER, &[6; 8]));
+    let mut ear = Ear::default();
+    for budget in [1, 2, 1] {
+        assert_eq!(b.progress(budget, &mut ear).events, budget);
+        assert!(
+            b.peek_slot(WorldRank(0), name(3)).is_none(),
+            "the fifth is unread"
+        );
+    }
+    assert_eq!(b.progress(1, &mut ear).events, 1);
+    assert!(b.peek_slot(WorldRank(0), name(3)).is_some());
+    assert!(!b.are_slots_behind(WorldRank(0)), "the sixth is unread");
+    assert_eq!(b.progress(64, &mut ear).events, 1);
+    assert!(b.are_slots_behind(WorldRank(0)));
+    assert_eq!(take(&mut b, 0, 3), b"after five");
+    let sent = (1..=6).map(|byte| Heard::Message(0, SHORT_HEADER.to_vec(), vec![byte; 8]));
+    assert_eq!(ear.0, sent.collect::<Vec<_>>());
 }
