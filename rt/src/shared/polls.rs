@@ -64,7 +64,7 @@ impl RuntimeShared {
         true
     }
 
-    /// Does the same as [`poll`](Self::poll). Makes no turns if [`turn_for_expected`](Self::turn_for_expected) has just made them.
+    /// Does the same as [`poll`](Self::poll), without turns if [`turn_for_expected`](Self::turn_for_expected) has just made them.
     #[inline]
     pub(crate) fn poll_after<R>(
         &self,

@@ -195,6 +195,7 @@ fn a_receive_that_is_posted_between_gets_the_later_message() {
     let mut pair = CalmPair::new();
     let any = pair.expect(&op_info(None, None));
     let exact = pair.post(&op_info(Some(0), Some(3)));
+    pair.0.engines[1].disturb();
     pair.send(&op_info(Some(1), Some(3)), &[1]);
     pair.send(&op_info(Some(1), Some(3)), &[2]);
     pair.turn();
