@@ -3,7 +3,7 @@
 use super::{CollectiveCall, Comm, program::CollectivePlace, program::ProgramOp};
 use crate::{
     buffer::{RecvBuf, SendBuf},
-    engine::Execution,
+    engine::CollectiveExecution,
     offload::{CollectiveSpec, LocalCopy},
     proto::collective_id::CollectiveId,
 };
@@ -66,7 +66,8 @@ impl Comm {
         }
         let id = CollectiveId::new(self.id() + 1, call.tag);
         let is_usual = self.shared().look(|engine| engine.core.is_calm_here(id));
-        Execution::of_copy(is_usual) == Execution::AtCall && copy.apply(input, output)
+        CollectiveExecution::of_copy(is_usual) == CollectiveExecution::AtCall
+            && copy.apply(input, output)
     }
 
     #[cold]

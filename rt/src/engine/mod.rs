@@ -45,8 +45,8 @@ pub(crate) use self::calm::calm_switch;
 use self::{close::RetiredDriver, point_to_point::MessageTransmitter};
 pub(crate) use self::{
     collective::{
-        CollectivePart, CollectiveProgress, Execution, ExecutionRequest, RunCall, RunOutcome,
-        RunTicket, SingleRoundPoll, SingleRoundRun,
+        CollectiveExecution, CollectivePart, CollectiveProgress, ExecutionRequest, RunCall,
+        RunOutcome, RunTicket, SingleRoundPoll, SingleRoundRun,
     },
     commons::{EngineCommons, LibraryEvent, peer::UnexpectedLimits, program_events::ProgramJob},
     pending_ops::PendingOpReport,

@@ -77,7 +77,7 @@ const ALLOWED: &[&str] = &[
     "rt/src/buffer/tests.rs",
     "rt/src/buffer/wire.rs",
     "rt/src/comm/handle_cache.rs",
-    "rt/src/engine/tests/arriving.rs",
+    "rt/src/engine/point_to_point/tests/arriving.rs",
     "rt/src/engine/tests/placing.rs",
     "rt/src/foreign_types/half.rs",
     "rt/src/foreign_types/mod.rs",

@@ -1,5 +1,5 @@
-//! Calls of ranks that disagree: how they are [found](super::compare) before a rank leaves, and [described](super::call_descriptions)
-//! in the errors of all ranks.
+//! Calls of ranks that disagree: how they are [found](super::compare) before a rank leaves, and
+//! [described](super::call_descriptions) in the errors of all ranks.
 
 use super::{CollectivePart, LazyProgramTable};
 use crate::{

@@ -1,7 +1,7 @@
 //! How a collective runs on this rank: chosen here, from plain data.
 //!
 //! A call first says what it asks for ([`ExecutionRequest`]), because its buffers depend on that. The engine then chooses, with
-//! what it knows of the driver and the moment ([`Execution::choose`]).
+//! what it knows of the driver and the moment ([`CollectiveExecution::choose`]).
 
 use super::RunCall;
 use crate::{engine::EngineCommons, settings::Executor};
@@ -21,7 +21,7 @@ pub(crate) enum ExecutionRequest {
 
 /// How a collective runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Execution {
+pub(crate) enum CollectiveExecution {
     /// The call of an only rank copies between its buffers, and nothing is left to do.
     AtCall,
     /// The call sends everything by collective slots, and the [future](super::single_round) takes what comes.
@@ -71,7 +71,7 @@ impl ExecutionRequest {
     }
 }
 
-impl Execution {
+impl CollectiveExecution {
     /// Returns how a collective runs. `is_usual` returns true if nothing unusual is known about the call, its ranks and its
     /// communicator; it is asked only where that matters.
     #[inline(always)]
@@ -145,7 +145,7 @@ impl RunCall {
 
 #[cfg(test)]
 mod tests {
-    use super::{Execution, ExecutionFacts, ExecutionRequest, SLOT_RANKS_MAX};
+    use super::{CollectiveExecution, ExecutionFacts, ExecutionRequest, SLOT_RANKS_MAX};
     use crate::settings::Executor::{self, Host, Lists, Messages, Offload};
 
     /// A collective on a machine. [`LONG`] is one of several rounds between ranks of different nodes.
@@ -195,12 +195,12 @@ mod tests {
             Self { facts, ..self }
         }
 
-        fn execution(self) -> Execution {
+        fn execution(self) -> CollectiveExecution {
             let request =
                 ExecutionRequest::of(self.executor, self.is_short, self.may_be_late, || {
                     self.is_all_near
                 });
-            Execution::choose(request, self.facts, || self.is_usual)
+            CollectiveExecution::choose(request, self.facts, || self.is_usual)
         }
     }
 
@@ -245,50 +245,56 @@ mod tests {
             ..LONG
         };
         for (case, wanted) in [
-            (LONG, Execution::TaskLists),
-            (LONG.by(Messages), Execution::Messages),
-            (LONG.by(Host), Execution::Polled),
-            (unusual(LONG), Execution::TaskLists),
-            (late(LONG), Execution::Messages),
-            (late(LONG.by(Lists)), Execution::Messages),
-            (near, Execution::Messages),
-            (near.by(Lists), Execution::TaskLists),
-            (brief, Execution::Messages),
-            (brief.by(Lists), Execution::TaskLists),
-            (no_lists, Execution::Messages),
-            (no_lists.by(Lists), Execution::Messages),
-            (SHORT, Execution::SingleRound),
-            (SHORT.by(Lists), Execution::SingleRound),
-            (SHORT.by(Messages), Execution::SingleRound),
-            (SHORT.by(Host), Execution::Polled),
-            (late(SHORT), Execution::SingleRound),
-            (unusual(SHORT), Execution::Messages),
-            (many, Execution::Messages),
-            (no_slots, Execution::Messages),
-            (by_adapter, Execution::SingleRound),
-            (by_adapter.by(Lists), Execution::TaskLists),
-            (copy, Execution::AtCall),
+            (LONG, CollectiveExecution::TaskLists),
+            (LONG.by(Messages), CollectiveExecution::Messages),
+            (LONG.by(Host), CollectiveExecution::Polled),
+            (unusual(LONG), CollectiveExecution::TaskLists),
+            (late(LONG), CollectiveExecution::Messages),
+            (late(LONG.by(Lists)), CollectiveExecution::Messages),
+            (near, CollectiveExecution::Messages),
+            (near.by(Lists), CollectiveExecution::TaskLists),
+            (brief, CollectiveExecution::Messages),
+            (brief.by(Lists), CollectiveExecution::TaskLists),
+            (no_lists, CollectiveExecution::Messages),
+            (no_lists.by(Lists), CollectiveExecution::Messages),
+            (SHORT, CollectiveExecution::SingleRound),
+            (SHORT.by(Lists), CollectiveExecution::SingleRound),
+            (SHORT.by(Messages), CollectiveExecution::SingleRound),
+            (SHORT.by(Host), CollectiveExecution::Polled),
+            (late(SHORT), CollectiveExecution::SingleRound),
+            (unusual(SHORT), CollectiveExecution::Messages),
+            (many, CollectiveExecution::Messages),
+            (no_slots, CollectiveExecution::Messages),
+            (by_adapter, CollectiveExecution::SingleRound),
+            (by_adapter.by(Lists), CollectiveExecution::TaskLists),
+            (copy, CollectiveExecution::AtCall),
         ] {
             assert_eq!(case.execution(), wanted, "{case:?}");
         }
-        assert_eq!(Execution::of_copy(true), Execution::AtCall);
-        assert_eq!(Execution::of_copy(false), Execution::Messages);
+        assert_eq!(
+            CollectiveExecution::of_copy(true),
+            CollectiveExecution::AtCall
+        );
+        assert_eq!(
+            CollectiveExecution::of_copy(false),
+            CollectiveExecution::Messages
+        );
     }
 
     #[test]
     fn messages_lie_in_slots_unless_a_list_counts_them() {
         for execution in [
-            Execution::SingleRound,
-            Execution::Messages,
-            Execution::Polled,
+            CollectiveExecution::SingleRound,
+            CollectiveExecution::Messages,
+            CollectiveExecution::Polled,
         ] {
             assert!(execution.uses_slots(SHORT.facts), "{execution:?}");
         }
-        assert!(!Execution::TaskLists.uses_slots(SHORT.facts));
+        assert!(!CollectiveExecution::TaskLists.uses_slots(SHORT.facts));
         let many = ExecutionFacts {
             ranks: SLOT_RANKS_MAX + 1,
             ..SHORT.facts
         };
-        assert!(!Execution::Messages.uses_slots(many));
+        assert!(!CollectiveExecution::Messages.uses_slots(many));
     }
 }

@@ -41,7 +41,7 @@ pub(super) use self::fail::AbortResult;
 pub(super) use self::offloaded::list_max;
 pub(crate) use self::{
     end::RunOutcome,
-    execution::{Execution, ExecutionRequest},
+    execution::{CollectiveExecution, ExecutionRequest},
     single_round::{SingleRoundPoll, SingleRoundRun},
 };
 use ripstop_fabric::driver::{DownCause, Driver};
@@ -320,8 +320,8 @@ impl CollectivePart<'_> {
         // The caller's own mistake comes first: it is a better explanation than an error that a peer reported.
         let wrong = call.wrong(areas);
         let facts = call.execution_facts(&self.p2p.common, false);
-        let execution = Execution::choose(call.request, facts, || false);
-        let offload = execution == Execution::TaskLists;
+        let execution = CollectiveExecution::choose(call.request, facts, || false);
+        let offload = execution == CollectiveExecution::TaskLists;
         if offload {
             // Ranks that run the same program over messages must not match ranks that run it as task lists.
             call.sig = TypeSig(call.sig).and(BY_LISTS).0;
@@ -349,7 +349,7 @@ impl CollectivePart<'_> {
             let memory = RunMemory::new(areas, lens, align, scratch);
             let mut run = ProgramRun::new(call, buffers, memory, room);
             (run.reducer, run.waits_directly, run.uses_slots) = (reducer, directly, uses_slots);
-            run.hosted = execution == Execution::Polled;
+            run.hosted = execution == CollectiveExecution::Polled;
             run.skip_single_round(over.unwrap_or(0));
             run
         });

@@ -14,7 +14,7 @@ use std::mem;
 
 use ripstop_fabric::driver::{PayloadView, SlotName};
 
-use super::{CollectivePart, Execution};
+use super::{CollectiveExecution, CollectivePart};
 use super::{ProgramTable, RunCall, RunTicket, collective_slots::slot_name};
 use crate::{
     buffer::{RecvBuf, SendBuf},
@@ -64,7 +64,9 @@ impl Engine {
         let common = &self.core.p2p.common;
         let facts = call.execution_facts(common, true);
         let is_usual = || call.is_usual(common, &mut run.buffers);
-        if Execution::choose(call.request, facts, is_usual) != Execution::SingleRound {
+        if CollectiveExecution::choose(call.request, facts, is_usual)
+            != CollectiveExecution::SingleRound
+        {
             return SingleRoundPoll::Fallback;
         }
         let Some(memory) = self
