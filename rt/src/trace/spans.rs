@@ -1,7 +1,7 @@
 //! Spans of the application in the trace of its rank, for the crate `ripstop-tracing`.
 //!
 //! A span is recorded without the lock of the engine, because a thread may enter one in the middle of a turn: in a reduction of
-//! the application, or when a buffer is dropped. No code of the application runs under the lock of a [`SpanRecorder`].
+//! the application, or when a buffer is dropped. No code of the application runs under the lock of a `SpanRecorder`.
 
 use std::{
     cell::RefCell,

@@ -8,7 +8,11 @@ use crate::units::binary_size;
 /// Most rows and columns. Of more ranks, several share one.
 const CELLS_MAX: u32 = 64;
 
+/// Least and greatest side of a square, and the width that all of them fill between these.
 const SIDE: u32 = 9;
+const SIDE_MAX: u32 = 24;
+const FILLED: u32 = CELLS_MAX * SIDE;
+
 const LEFT: u32 = 64;
 const TOP: u32 = 56;
 const MARGIN: u32 = 16;
@@ -59,7 +63,7 @@ impl FoldedTraffic {
     }
 
     fn draw(&self) -> String {
-        let side = self.cells * SIDE;
+        let side = self.cells * self.side();
         let width = (LEFT + side + MARGIN).max(WIDTH_MIN);
         let height = TOP + side + 3 * MARGIN + SIDE;
         let mut svg = format!(
@@ -76,7 +80,12 @@ impl FoldedTraffic {
         svg
     }
 
+    fn side(&self) -> u32 {
+        (FILLED / self.cells).clamp(SIDE, SIDE_MAX)
+    }
+
     fn draw_cells(&self, svg: &mut String, most: u64) {
+        let side = self.side();
         for (pair, number) in self.traffic.iter().zip(0..) {
             if pair.messages == 0 {
                 continue;
@@ -84,10 +93,10 @@ impl FoldedTraffic {
             let (row, column) = (number / self.cells, number % self.cells);
             let _ = writeln!(
                 svg,
-                "<rect class=\"c\" x=\"{}\" y=\"{}\" width=\"{SIDE}\" height=\"{SIDE}\" fill-opacity=\"{:.2}\"><title>{} to {}: {} \
+                "<rect class=\"c\" x=\"{}\" y=\"{}\" width=\"{side}\" height=\"{side}\" fill-opacity=\"{:.2}\"><title>{} to {}: {} \
                  messages, {} bytes</title></rect>",
-                LEFT + column * SIDE,
-                TOP + row * SIDE,
+                LEFT + column * side,
+                TOP + row * side,
                 shade(pair.bytes, most),
                 self.name(row),
                 self.name(column),
@@ -113,7 +122,7 @@ impl FoldedTraffic {
         let step = self.cells.div_ceil(16);
         for cell in (0..self.cells).step_by(step as usize) {
             let rank = cell * self.each;
-            let along = cell * SIDE + SIDE / 2;
+            let along = cell * self.side() + self.side() / 2;
             let _ = writeln!(
                 svg,
                 "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{rank}</text>",
