@@ -24,11 +24,11 @@ pub struct SendCopyOp<T: Wire> {
     state: SendCopyState<T>,
 }
 
-// The type is small, because futures are moved around. Failures are rare, so they are boxed.
+// The type is small, because futures are moved around and dropped. What did not leave at once is rare, so it is boxed.
 enum SendCopyState<T: Wire> {
     Sent,
     Failed(Box<Error>),
-    InFlight(SendOp<Vec<T>>),
+    InFlight(Box<SendOp<Vec<T>>>),
     Taken,
 }
 
@@ -49,7 +49,7 @@ impl<T: Wire> SendCopyOp<T> {
 
     pub(crate) fn in_flight(send: SendOp<Vec<T>>) -> Self {
         Self {
-            state: SendCopyState::InFlight(send),
+            state: SendCopyState::InFlight(Box::new(send)),
         }
     }
 

@@ -65,18 +65,11 @@ impl SpareHandles {
         Arc::strong_count(&comm.inner) == self.count.get() + 1
     }
 
-    /// Caches a handle of the communicator to which the handles belong.
-    #[inline]
-    fn push(&self, comm: Comm) {
-        self.count.set(self.count.get() + 1);
-        mem::forget(comm);
-    }
-
     #[inline]
     fn pop(&self) -> Option<Comm> {
         let left = self.count.get().checked_sub(1)?;
         self.count.set(left);
-        // SAFETY: the pointer came from the `Arc` of a handle that `push` forgot, and `count` says that its count was not
+        // SAFETY: the pointer came from the `Arc` of a handle that was forgotten when it was counted. That count was not
         // given back yet.
         let inner = unsafe { Arc::from_raw(self.inner.get()) };
         Some(Comm { inner })
@@ -93,15 +86,15 @@ pub(super) fn clone_handle(comm: &Comm) -> Comm {
 /// Caches a handle that a future no longer needs.
 #[inline]
 pub(super) fn cache_handle(comm: Comm) {
-    let unkept = SPARE.with(|spare| {
+    // The handle stays outside of this closure, which is short enough to be inlined.
+    let is_kept = SPARE.with(|spare| {
         let fits = spare.are_of(&comm) && spare.count.get() < SPARE_MAX && !spare.are_last(&comm);
-        if fits {
-            spare.push(comm);
-            return None;
-        }
-        Some(comm)
+        spare.count.set(spare.count.get() + usize::from(fits));
+        fits
     });
-    if let Some(comm) = unkept {
+    if is_kept {
+        mem::forget(comm); // it is counted
+    } else {
         keep_other(comm);
     }
 }
@@ -161,8 +154,9 @@ fn keep_other(comm: Comm) {
         clear();
         SPARE.with(|spare| {
             spare.inner.set(Arc::as_ptr(&comm.inner));
-            spare.push(comm);
+            spare.count.set(1);
         });
+        mem::forget(comm); // it is counted
     }
 }
 
