@@ -83,9 +83,10 @@ mod ways_out {
     use super::*;
     use crate::proto::wire::OpId;
 
-    /// Runs a test as the only rank of a job, after a first message.
+    /// Runs a test as the only rank of a job, after a first message. No agent sleeps meanwhile, which would be unusual.
     fn alone(test: impl AsyncFnOnce(&Comm)) {
-        let runtime = Runtime::builder().init().expect("a job of one rank");
+        let builder = Runtime::builder().set("RIPSTOP_PROGRESS", "inline");
+        let runtime = builder.init().expect("a job of one rank");
         let world = runtime.world();
         runtime.block_on(async {
             let first = world.recv_into(0, 7, [0_u64]);
