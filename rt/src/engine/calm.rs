@@ -9,7 +9,7 @@
 //! posts the receive like any other. It is the only one, so it is the earliest.
 //!
 //! A poll of the expected receive makes turns without ending the calm. A short message of another rank is then copied straight
-//! into the receive ([`PointToPoint::land_expected`]). Everything else that a turn finds ends the calm first.
+//! into the receive (rt/src/engine/point_to_point/expected_recv.rs). Everything else that a turn finds ends the calm first.
 
 use std::panic::Location;
 
@@ -98,7 +98,7 @@ impl PointToPoint {
     #[inline(always)]
     pub(in crate::engine) fn disturb(&mut self) {
         if self.common.calm != CalmState::Disturbed {
-            self.end_calm();
+            end_calm(self);
         }
     }
 
@@ -122,16 +122,16 @@ impl PointToPoint {
             && self.tables().is_idle()
             && self.common.ops.may_expect()
     }
+}
 
-    /// Ends the calm, and posts the expected receive.
-    #[inline(never)]
-    fn end_calm(&mut self) {
-        let is_expecting = self.common.calm == CalmState::Expecting;
-        self.common.calm = CalmState::Disturbed;
-        if is_expecting {
-            let op = self.common.ops.expected_id();
-            self.recv(op);
-        }
+/// Ends the calm, and posts the expected receive.
+#[inline(never)]
+fn end_calm(p2p: &mut PointToPoint) {
+    let is_expecting = p2p.common.calm == CalmState::Expecting;
+    p2p.common.calm = CalmState::Disturbed;
+    if is_expecting {
+        let op = p2p.common.ops.expected_id();
+        p2p.recv(op);
     }
 }
 

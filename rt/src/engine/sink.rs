@@ -9,7 +9,10 @@ use ripstop_fabric::driver::{
 use super::{
     EngineCore,
     commons::program_events::{TaskListEvent, is_token},
-    point_to_point::message::{MessageBody, OfferedMessage},
+    point_to_point::{
+        land_expected,
+        message::{MessageBody, OfferedMessage},
+    },
 };
 use crate::{
     group::WorldRank,
@@ -23,7 +26,7 @@ use crate::{
 impl Sink for EngineCore {
     #[inline]
     fn message(&mut self, rank: WorldRank, header: &[u8], body: PayloadView<'_>) {
-        if self.p2p.land_expected(rank, header, body) {
+        if land_expected(&mut self.p2p, rank, header, body) {
             return;
         }
         self.p2p.disturb();

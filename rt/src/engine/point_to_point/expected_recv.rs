@@ -2,7 +2,7 @@
 
 use ripstop_fabric::driver::PayloadView;
 
-use super::{PointToPoint, own_messages::land_short};
+use super::{PointToPoint, own_messages::land_short, recv::pay_back_due};
 use crate::{
     engine::commons::CalmState,
     group::WorldRank,
@@ -12,60 +12,58 @@ use crate::{
     },
 };
 
-impl PointToPoint {
-    /// Copies a message of another rank into the expected receive, and keeps the calm. Returns false, and changes nothing, if
-    /// there is no expected receive, if the receive does not take this message as it is, or if the message changes anything else.
-    #[inline(always)]
-    pub(in crate::engine) fn land_expected(
-        &mut self,
-        rank: WorldRank,
-        header: &[u8],
-        body: PayloadView<'_>,
-    ) -> bool {
-        self.common.calm == CalmState::Expecting
-            && !self.common.watches
-            && rank != self.common.me
-            && self.land_of_peer(rank, header, body).is_some()
-    }
+/// Copies a message of another rank into the expected receive, and keeps the calm. Returns false, and changes nothing, if
+/// there is no expected receive, if the receive does not take this message as it is, or if the message changes anything else.
+#[inline(always)]
+pub(in crate::engine) fn land_expected(
+    p2p: &mut PointToPoint,
+    rank: WorldRank,
+    header: &[u8],
+    body: PayloadView<'_>,
+) -> bool {
+    p2p.common.calm == CalmState::Expecting
+        && !p2p.common.watches
+        && rank != p2p.common.me
+        && land_of_peer(p2p, rank, header, body).is_some()
+}
 
-    #[inline(always)]
-    fn land_of_peer(
-        &mut self,
-        rank: WorldRank,
-        header: &[u8],
-        body: PayloadView<'_>,
-    ) -> Option<()> {
-        let (WireKind::Eager, base) = read_base(header)? else {
-            return None;
-        };
-        let EagerHeader { ctx, tag, sig, .. } = read(header)?;
-        let envelope = MessageEnvelope {
-            ctx,
-            source: rank,
-            tag,
-        };
-        let is_of_collective = ctx & 1 == 1;
-        let slot = self.common.ops.expected();
-        if is_of_collective || !slot.info.wants(&envelope) || !slot.takes(sig, body.len()) {
-            return None;
-        }
-        let peer = self.common.peers.peer_mut(rank);
-        if !peer.sends.is_empty() {
-            return None; // credits that come with the message may let these leave
-        }
-        if base.credits > 0 {
-            peer.credits.refund(base.credits);
-        }
-        let due = peer.note_left(body.len());
-        let arrival = self.matching.number_arrival();
-        let slot = self.common.ops.expected();
-        let waker = land_short(slot, envelope, arrival, body);
-        debug_assert!(
-            waker.is_none(),
-            "a poll that ends without the message posts the receive"
-        );
-        self.common.calm = CalmState::Calm;
-        self.pay_back_due(rank, due);
-        Some(())
+#[inline(always)]
+fn land_of_peer(
+    p2p: &mut PointToPoint,
+    rank: WorldRank,
+    header: &[u8],
+    body: PayloadView<'_>,
+) -> Option<()> {
+    let (WireKind::Eager, base) = read_base(header)? else {
+        return None;
+    };
+    let EagerHeader { ctx, tag, sig, .. } = read(header)?;
+    let envelope = MessageEnvelope {
+        ctx,
+        source: rank,
+        tag,
+    };
+    let is_of_collective = ctx & 1 == 1;
+    let slot = p2p.common.ops.expected();
+    if is_of_collective || !slot.info.wants(&envelope) || !slot.takes(sig, body.len()) {
+        return None;
     }
+    let peer = p2p.common.peers.peer_mut(rank);
+    if !peer.sends.is_empty() {
+        return None; // credits that come with the message may let these leave
+    }
+    if base.credits > 0 {
+        peer.credits.refund(base.credits);
+    }
+    let due = peer.note_left(body.len());
+    let arrival = p2p.matching.number_arrival();
+    let slot = p2p.common.ops.expected();
+    let waker = land_short(slot, envelope, arrival, body);
+    debug_assert!(
+        waker.is_none(),
+        "a poll that ends without the message posts the receive"
+    );
+    p2p.common.calm = CalmState::Calm;
+    pay_back_due(p2p, rank, due);
+    Some(())
 }

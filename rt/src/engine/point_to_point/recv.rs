@@ -563,21 +563,21 @@ impl PointToPoint {
     #[inline(always)]
     pub(in crate::engine) fn pay_back(&mut self, rank: WorldRank, bytes: usize) {
         let due = self.common.peers.peer_mut(rank).note_left(bytes);
-        self.pay_back_due(rank, due);
+        pay_back_due(self, rank, due);
     }
+}
 
-    /// Tells a sender that there is room again, if that is due. A message to it then waits to be posted.
-    #[inline(always)]
-    pub(super) fn pay_back_due(&mut self, rank: WorldRank, due: RoomDue) {
-        let scarce = self.common.peers.grants().is_scarce();
-        if due.credits | due.quota | scarce {
-            self.disturb();
-            if due.credits && self.common.peers.down(rank).is_none() {
-                self.common.say_credits(rank);
-            }
-            if due.quota || scarce {
-                self.replenish(rank);
-            }
+/// Tells a sender that there is room again, if that is due. A message to it then waits to be posted.
+#[inline(always)]
+pub(super) fn pay_back_due(p2p: &mut PointToPoint, rank: WorldRank, due: RoomDue) {
+    let scarce = p2p.common.peers.grants().is_scarce();
+    if due.credits | due.quota | scarce {
+        p2p.disturb();
+        if due.credits && p2p.common.peers.down(rank).is_none() {
+            p2p.common.say_credits(rank);
+        }
+        if due.quota || scarce {
+            p2p.replenish(rank);
         }
     }
 }
