@@ -191,6 +191,20 @@ mod tests {
             Self { executor, ..self }
         }
 
+        const fn unusual(self) -> Self {
+            Self {
+                is_usual: false,
+                ..self
+            }
+        }
+
+        const fn late(self) -> Self {
+            Self {
+                may_be_late: true,
+                ..self
+            }
+        }
+
         const fn with(self, facts: ExecutionFacts) -> Self {
             Self { facts, ..self }
         }
@@ -228,14 +242,6 @@ mod tests {
             ranks: 1,
             ..short
         });
-        let unusual = |case: Case| Case {
-            is_usual: false,
-            ..case
-        };
-        let late = |case: Case| Case {
-            may_be_late: true,
-            ..case
-        };
         let near = Case {
             is_all_near: true,
             ..LONG
@@ -248,9 +254,9 @@ mod tests {
             (LONG, CollectiveExecution::TaskLists),
             (LONG.by(Messages), CollectiveExecution::Messages),
             (LONG.by(Host), CollectiveExecution::Polled),
-            (unusual(LONG), CollectiveExecution::TaskLists),
-            (late(LONG), CollectiveExecution::Messages),
-            (late(LONG.by(Lists)), CollectiveExecution::Messages),
+            (LONG.unusual(), CollectiveExecution::TaskLists),
+            (LONG.late(), CollectiveExecution::Messages),
+            (LONG.late().by(Lists), CollectiveExecution::Messages),
             (near, CollectiveExecution::Messages),
             (near.by(Lists), CollectiveExecution::TaskLists),
             (brief, CollectiveExecution::Messages),
@@ -261,8 +267,8 @@ mod tests {
             (SHORT.by(Lists), CollectiveExecution::SingleRound),
             (SHORT.by(Messages), CollectiveExecution::SingleRound),
             (SHORT.by(Host), CollectiveExecution::Polled),
-            (late(SHORT), CollectiveExecution::SingleRound),
-            (unusual(SHORT), CollectiveExecution::Messages),
+            (SHORT.late(), CollectiveExecution::SingleRound),
+            (SHORT.unusual(), CollectiveExecution::Messages),
             (many, CollectiveExecution::Messages),
             (no_slots, CollectiveExecution::Messages),
             (by_adapter, CollectiveExecution::SingleRound),
