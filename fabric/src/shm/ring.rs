@@ -324,7 +324,7 @@ impl<M: RingMemory> RingConsumer<M> {
         self.has_news() || self.frame_at(self.position.wrapping_add(1)).is_some()
     }
 
-    /// Returns the frame of the next message, or `Err` if it is invalid. After that, the consumer's position is that message's slot.
+    /// Returns the frame of the next message, or `Err` if it is invalid. After that, the consumer is at the slot of that message.
     #[inline]
     pub(super) fn peek(&mut self) -> Option<Result<RingFrame, MalformedFrame>> {
         if self.taken > 0 && !self.has_news() {
