@@ -158,8 +158,8 @@ impl SpanRecorder {
         lock(&self.spans).write_block();
     }
 
-    /// Writes everything, also spans that have not ended, and records nothing afterwards. The caller does not hold the lock of the
-    /// engine, because subscribers of the `tracing` crate are asked again which spans they want.
+    /// Writes everything, also spans that have not ended, and records nothing afterwards. The caller does not hold the lock of
+    /// the engine, because subscribers of the `tracing` crate are asked again which spans they want.
     pub(super) fn finish(&self) {
         let mut spans = lock(&self.spans);
         let now = machine_nanos();

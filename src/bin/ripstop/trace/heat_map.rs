@@ -93,8 +93,8 @@ impl FoldedTraffic {
             let (row, column) = (number / self.cells, number % self.cells);
             let _ = writeln!(
                 svg,
-                "<rect class=\"c\" x=\"{}\" y=\"{}\" width=\"{side}\" height=\"{side}\" fill-opacity=\"{:.2}\"><title>{} to {}: {} \
-                 messages, {} bytes</title></rect>",
+                "<rect class=\"c\" x=\"{}\" y=\"{}\" width=\"{side}\" height=\"{side}\" fill-opacity=\"{:.2}\"><title>{} to {}: \
+                 {} messages, {} bytes</title></rect>",
                 LEFT + column * side,
                 TOP + row * side,
                 shade(pair.bytes, most),

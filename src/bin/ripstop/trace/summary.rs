@@ -128,7 +128,8 @@ pub(crate) fn json(timeline: &JobTimeline) -> Value {
         let exposure = RankExposure::of(rank);
         json!({
             "rank": rank.rank, "host": rank.host, "pid": rank.pid, "operations": rank.ops.len(),
-            "spans": rank.spans.len(), "span_ns": exposure.span, "exposed_ns": exposure.exposed, "hidden_ns": exposure.hidden, "lost": rank.lost,
+            "spans": rank.spans.len(), "span_ns": exposure.span, "exposed_ns": exposure.exposed,
+            "hidden_ns": exposure.hidden, "lost": rank.lost,
         })
     });
     let nodes = timeline.nodes.iter().map(|node| {

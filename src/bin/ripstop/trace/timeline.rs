@@ -433,8 +433,8 @@ impl JobTimeline {
             #[expect(clippy::cast_precision_loss, reason = "for people")]
             let seconds = to as f64 / 1e9;
             self.notes.push(format!(
-                "cut at {seconds:.6} s: the first {most} of {} operations and spans are shown; --from and --to choose others, and \
-                 --max-mib allows more",
+                "cut at {seconds:.6} s: the first {most} of {} operations and spans are shown; --from and --to choose others, \
+                 and --max-mib allows more",
                 begins.len()
             ));
         }
