@@ -18,6 +18,7 @@ mod hosts;
 mod hung_tests;
 mod launcher;
 mod roles;
+mod top;
 
 use std::{
     process::{Child, Command, Output, Stdio},

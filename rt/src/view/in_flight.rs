@@ -39,6 +39,12 @@ impl OperationInFlight {
 
 impl fmt::Display for OperationInFlight {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&describe(&self.wait, None))
+        self.wait.fmt(f)
+    }
+}
+
+impl fmt::Display for PublishedWait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&describe(self, None))
     }
 }

@@ -10,6 +10,7 @@ mod sim;
 mod stderr_lines;
 mod stuck;
 mod system_files;
+mod top;
 mod topology;
 mod trace;
 mod units;
@@ -18,7 +19,8 @@ use std::ffi::OsString;
 use std::io::{IsTerminal, stderr};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Ripstop: an async networking runtime for HPC. This command starts its programs, and measures, simulates and explains.
 #[derive(Parser)]
@@ -38,6 +40,7 @@ enum CliCommand {
     Info(info::InfoArgs),
     Doctor(doctor::DoctorArgs),
     Stuck(stuck::StuckArgs),
+    Top(top::TopArgs),
     Trace(trace::TraceArgs),
     Profile(trace::ProfileArgs),
 }
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
             CliCommand::Info(args) => info::run(&args),
             CliCommand::Doctor(args) => doctor::run(&args),
             CliCommand::Stuck(args) => stuck::run(&args),
+            CliCommand::Top(args) => top::run(&args),
             CliCommand::Trace(args) => trace::run(&args),
             CliCommand::Profile(args) => trace::run_profile(&args),
         },
@@ -86,6 +90,16 @@ fn parse(words: Vec<OsString>) -> (Vec<OsString>, Result<Cli, clap::Error>) {
     (words, Err(why))
 }
 
+/// Ends this process with a sentence about the arguments of a subcommand, like any mistake in the command line.
+fn reject(subcommand: &str, sentence: &str) -> ! {
+    let mut command = Cli::command();
+    command.build();
+    let called = command
+        .find_subcommand_mut(subcommand)
+        .expect("the caller is a subcommand");
+    called.error(ErrorKind::ValueValidation, sentence).exit()
+}
+
 /// Prints the help that was asked for, or the fault of the arguments.
 fn answer(why: &clap::Error) -> ExitCode {
     if why.use_stderr() && !stderr().is_terminal() {
@@ -105,6 +119,7 @@ Examples:
   ripstop info --settings
   ripstop doctor
   ripstop stuck
+  ripstop top
   ripstop trace run --html run.html";
 
 #[cfg(test)]

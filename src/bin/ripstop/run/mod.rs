@@ -17,7 +17,7 @@ mod programs;
 mod rank;
 mod rank_input;
 mod server;
-mod signals;
+pub(crate) mod signals;
 mod stuck_watch;
 mod verdict;
 
@@ -25,8 +25,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::error::ErrorKind;
-use clap::{CommandFactory, ValueEnum, value_parser};
+use clap::{ValueEnum, value_parser};
 
 use hosts::{HostArgs, HostPlan};
 use job::LaunchedJob;
@@ -208,14 +207,8 @@ fn check_words(program: &mut ProgramArgs, words: &[OsString]) {
     }
 }
 
-/// Ends this process like any mistake in the command line.
 fn complain(sentence: &str) -> ! {
-    let mut command = crate::Cli::command();
-    command.build();
-    let run = command
-        .find_subcommand_mut("run")
-        .expect("this is the subcommand `run`");
-    run.error(ErrorKind::ValueValidation, sentence).exit()
+    crate::reject("run", sentence)
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

@@ -26,13 +26,13 @@ pub(super) const PASSED_ON: [i32; 6] = [
 
 /// Receives signals to this process once it was made. There is one for the life of the process.
 #[derive(Debug)]
-pub(super) struct LauncherSignals {
+pub(crate) struct LauncherSignals {
     fd: OwnedFd,
 }
 
 impl LauncherSignals {
     /// Blocks the signals to be read here, and those about the end and stop of children and of this process' terminal job.
-    pub(super) fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         // A parent that ignores SIGCHLD would leave this process without the exit codes of its children.
         // SAFETY: setting the default disposition runs no code of ours.
         unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
@@ -48,7 +48,7 @@ impl LauncherSignals {
     }
 
     /// Returns the next signal that arrived, if there is one.
-    pub(super) fn next(&self) -> Option<i32> {
+    pub(crate) fn next(&self) -> Option<i32> {
         let mut record = [0; size_of::<libc::signalfd_siginfo>()];
         let count = rustix::io::read(&self.fd, &mut record).ok()?;
         let number = record.first_chunk().filter(|_| count == record.len())?;
@@ -59,7 +59,7 @@ impl LauncherSignals {
 impl LauncherSignals {
     /// Stops this process as its terminal asks, until it is continued. If no process could continue it, in a session without a
     /// shell or as the first process of a container, the system does not stop it.
-    pub(super) fn stop(&self) -> io::Result<()> {
+    pub(crate) fn stop(&self) -> io::Result<()> {
         let stop = set(&[libc::SIGTSTP], &[]);
         kill_process(getpid(), Signal::TSTP)?; // It waits for the next line, which returns only after the stop.
         mask(libc::SIG_UNBLOCK, &stop)?;

@@ -10,7 +10,7 @@ use ripstop_rt::internal::view::layout::ViewHead;
 use ripstop_rt::internal::view::look::{JobLook, SeenRank, innermost_pid, is_view, open_view};
 
 /// Everything that was found.
-pub(super) struct JobSearch {
+pub(crate) struct JobSearch {
     /// The views by inode, each with the process that has it open and its parent.
     views: BTreeMap<u64, FoundView>,
     /// Views that this command cannot read.
@@ -36,7 +36,7 @@ struct FoundView {
 }
 
 /// The ranks of one job.
-pub(super) struct FoundJob {
+pub(crate) struct FoundJob {
     size: u32,
     ranks: Vec<SeenRank>,
     /// The processes of the ranks and those above them.
@@ -46,7 +46,7 @@ pub(super) struct FoundJob {
 
 impl JobSearch {
     /// Looks at all processes whose descriptors this user may see.
-    pub(super) fn of_machine() -> Self {
+    pub(crate) fn of_machine() -> Self {
         let mut search = Self {
             views: BTreeMap::new(),
             unreadable: Vec::new(),
@@ -55,7 +55,20 @@ impl JobSearch {
         let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
         let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
         pids.for_each(|pid| search.look_into(pid));
+        search.look_again();
         search
+    }
+
+    /// Looks into the processes of views that only other processes seem to have open: a rank may have started after the list of
+    /// processes was read.
+    fn look_again(&mut self) {
+        let unowned = self.views.values().filter(|view| !view.is_owner);
+        let alive = unowned
+            .map(|view| view.head.pid)
+            .filter(|pid| ProcessStat::of(*pid).is_some());
+        for pid in alive.collect::<Vec<_>>() {
+            self.look_into(pid);
+        }
     }
 
     fn look_into(&mut self, pid: u32) {
@@ -106,7 +119,7 @@ impl JobSearch {
     }
 
     /// Returns the jobs, by number.
-    pub(super) fn jobs(&self) -> Vec<FoundJob> {
+    pub(crate) fn jobs(&self) -> Vec<FoundJob> {
         // A rank that has not met the others has no number of its job yet. Its launcher has other ranks, or no rank has met.
         let joined = self.views.values().filter(|view| view.head.job != 0);
         let by_parent: BTreeMap<u32, u64> =
@@ -125,14 +138,44 @@ impl JobSearch {
             .collect()
     }
 
+    /// Returns the jobs of which this is a number, or the only job. If there is none, or there are several without a number, a
+    /// sentence says so, and ends in `hint`.
+    pub(crate) fn selected(
+        &self,
+        number: Option<u32>,
+        hint: &str,
+    ) -> Result<Vec<FoundJob>, String> {
+        let jobs = self.jobs();
+        let unread = self.refusals();
+        if let Some(number) = number {
+            let named = jobs.into_iter().filter(|job| job.is_named(number));
+            let named: Vec<FoundJob> = named.collect();
+            return if named.is_empty() {
+                Err(format!(
+                    "no rank of a Ripstop job on this machine belongs to process or job {number}{unread}"
+                ))
+            } else {
+                Ok(named)
+            };
+        }
+        match jobs.len() {
+            0 => Err(format!("no Ripstop job runs on this machine{unread}")),
+            1 => Ok(jobs),
+            several => Err(format!(
+                "{several} jobs run on this machine: name a process of one of them, {}{hint}",
+                FoundJob::list(&jobs)
+            )),
+        }
+    }
+
     /// Returns true if there is a job of which this is a number, or any job.
-    pub(super) fn finds(&self, number: Option<u32>) -> bool {
+    pub(crate) fn finds(&self, number: Option<u32>) -> bool {
         let mut jobs = self.jobs().into_iter();
         jobs.any(|job| number.is_none_or(|number| job.is_named(number)))
     }
 
     /// Returns sentences about views that cannot be read, of a process or those below it, or of all processes.
-    pub(super) fn unreadable(&self, number: Option<u32>) -> Vec<String> {
+    pub(crate) fn unreadable(&self, number: Option<u32>) -> Vec<String> {
         let is_meant =
             |view: &&UnreadableView| number.is_none_or(|pid| lineage(view.holder).contains(&pid));
         let unreadable = self.unreadable.iter().filter(is_meant);
@@ -146,7 +189,7 @@ impl JobSearch {
     }
 
     /// Returns a clause about processes that could not be searched.
-    pub(super) fn refusals(&self) -> String {
+    fn refusals(&self) -> String {
         match self.refused {
             0 => String::new(),
             count => {
@@ -179,23 +222,34 @@ impl FoundJob {
     }
 
     /// Returns true if this is the number of a process of the job or above it, or of its Slurm job.
-    pub(super) fn is_named(&self, number: u32) -> bool {
+    pub(crate) fn is_named(&self, number: u32) -> bool {
         self.processes.contains(&number) || self.slurm == Some(number)
     }
 
     /// Returns the process id of one rank.
-    pub(super) fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.ranks.first().map_or(0, SeenRank::pid)
     }
 
-    pub(super) fn name(&self) -> String {
+    /// Returns one process of each job, each with the job's name, in words.
+    pub(crate) fn list(jobs: &[Self]) -> String {
+        let name = |job: &Self| format!("{} ({})", job.pid(), job.name());
+        jobs.iter().map(name).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Returns true if all ranks of the job were found.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.ranks.len() == self.size as usize
+    }
+
+    pub(crate) fn name(&self) -> String {
         match self.slurm {
             Some(number) => format!("Slurm job {number}"),
             None => format!("job of process {}", self.pid()),
         }
     }
 
-    pub(super) fn look(&self) -> JobLook {
+    pub(crate) fn look(&self) -> JobLook {
         JobLook::at(self.name(), self.size, &self.ranks)
     }
 }

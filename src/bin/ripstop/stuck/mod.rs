@@ -1,6 +1,6 @@
 //! `ripstop stuck`: which rank waits for what, and what is wrong.
 
-mod find;
+pub(crate) mod find;
 mod json;
 
 use std::error::Error;
@@ -8,8 +8,6 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::CommandFactory;
-use clap::error::ErrorKind;
 use ripstop_rt::internal::view::look::JobLook;
 use ripstop_rt::internal::view::report::{JobStanding, StuckReport};
 
@@ -53,10 +51,15 @@ const UNREADABLE: u8 = 3;
 pub(crate) fn run(args: &StuckArgs) -> ExitCode {
     let search = JobSearch::of_machine();
     let unreadable = search.unreadable(args.job);
-    let jobs = match selected(args, &search) {
+    let selected = if args.all {
+        Ok(search.jobs())
+    } else {
+        search.selected(args.job, ", or say --all")
+    };
+    let jobs = match selected {
         Ok(jobs) => jobs,
         Err(_) if !unreadable.is_empty() && !search.finds(args.job) => Vec::new(),
-        Err(sentence) => complain(&sentence),
+        Err(sentence) => crate::reject("stuck", &sentence),
     };
     // Without a number, one job is meant, and what cannot be read is another one.
     let is_told = args.all || args.job.is_some() || jobs.is_empty();
@@ -70,41 +73,6 @@ pub(crate) fn run(args: &StuckArgs) -> ExitCode {
         Err(why) => {
             print_line("ripstop stuck", &why.to_string());
             ExitCode::from(UNREADABLE)
-        }
-    }
-}
-
-fn selected(args: &StuckArgs, search: &JobSearch) -> Result<Vec<FoundJob>, String> {
-    let jobs = search.jobs();
-    if args.all {
-        return Ok(jobs);
-    }
-    let unread = search.refusals();
-    if let Some(number) = args.job {
-        let meant: Vec<FoundJob> = jobs
-            .into_iter()
-            .filter(|job| job.is_named(number))
-            .collect();
-        return if meant.is_empty() {
-            Err(format!(
-                "no rank of a Ripstop job on this machine belongs to process or job {number}{unread}"
-            ))
-        } else {
-            Ok(meant)
-        };
-    }
-    match jobs.len() {
-        0 => Err(format!("no Ripstop job runs on this machine{unread}")),
-        1 => Ok(jobs),
-        several => {
-            let names: Vec<String> = jobs
-                .iter()
-                .map(|job| format!("{} ({})", job.pid(), job.name()))
-                .collect();
-            Err(format!(
-                "{several} jobs run on this machine: name a process of one of them, {}, or say --all",
-                names.join(", ")
-            ))
         }
     }
 }
@@ -148,18 +116,8 @@ fn exit_code(report: &StuckReport) -> u8 {
     clippy::disallowed_methods,
     reason = "the observed processes live in real time; nothing of them is simulated"
 )]
-fn pause(time: Duration) {
+pub(crate) fn pause(time: Duration) {
     std::thread::sleep(time);
-}
-
-/// Ends this process like any mistake in the command line.
-fn complain(sentence: &str) -> ! {
-    let mut command = crate::Cli::command();
-    command.build();
-    let stuck = command
-        .find_subcommand_mut("stuck")
-        .expect("this is the subcommand `stuck`");
-    stuck.error(ErrorKind::ValueValidation, sentence).exit()
 }
 
 const EXAMPLES: &str = "\
