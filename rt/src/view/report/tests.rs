@@ -224,6 +224,43 @@ fn a_receive_without_a_message_says_how_many_the_sender_has_sent() {
     );
 }
 
+#[test]
+fn ranks_in_a_ring_are_no_deadlock_while_a_message_is_between_them() {
+    let told = |arrived: u32| {
+        let mut ranks = vec![
+            rank(0, 2, vec![wait(WaitKind::Recv, Some(1), "", 88)]),
+            rank(1, 2, vec![wait(WaitKind::Recv, Some(0), "", 90)]),
+        ];
+        for (rank, (peer, received)) in ranks.iter_mut().zip([(1, 41), (0, arrived)]) {
+            if let Ok(view) = &mut rank.view {
+                let sent = 41;
+                view.snapshot.peers = vec![PublishedPeer {
+                    rank: peer,
+                    sent,
+                    received,
+                }];
+            }
+        }
+        report(ranks)
+    };
+    let on_way = told(40);
+    assert_eq!(
+        on_way.verdict,
+        "verdict: rank 1 waits for a message of rank 0, tag 17 (src/step.rs:90); rank 0 has sent it 41, 1 of which have not \
+         arrived, and waits in recv from rank 1, tag 17, communicator 0, src/step.rs:88"
+    );
+    assert_eq!(on_way.standing, JobStanding::Stuck);
+    let arrived = told(41);
+    assert_eq!(arrived.standing, JobStanding::Deadlocked);
+    assert!(
+        arrived
+            .verdict
+            .starts_with("verdict: deadlock: rank 0 receives from 1"),
+        "{}",
+        arrived.verdict
+    );
+}
+
 /// Returns a rank that sleeps, but not in the runtime.
 fn elsewhere(number: u32, size: u32) -> ObservedRank {
     let mut rank = rank(number, size, Vec::new());

@@ -221,7 +221,12 @@ fn ring(graph: &WaitGraph<'_>, closed: &BTreeSet<u32>) -> Option<String> {
         wait.peer.is_some() && (wait.kind.is_send() || wait.kind.is_receive())
     };
     let cycle = graph.cycle(is_message)?;
-    if has_near_miss(graph) || cycle.len() < 2 {
+    // A message that has not arrived may end the wait of a rank in the ring.
+    let may_be_reached = cycle.iter().any(|(rank, wait)| {
+        let on_way = wait.peer.and_then(|peer| graph.on_way(peer, *rank));
+        on_way.is_some_and(|count| count != 0)
+    });
+    if may_be_reached || has_near_miss(graph) || cycle.len() < 2 {
         return None;
     }
     let link = |(rank, wait): &(u32, &PublishedWait)| format!("rank {rank} {}", clause(wait));
@@ -377,7 +382,7 @@ fn near_miss(graph: &WaitGraph<'_>) -> Option<String> {
 /// Names an operation for which its peer does nothing: a message without a receive, a receive without a message, a collective
 /// that a rank has not called, an epoch that a rank does not open or end.
 fn unmet(job: &ObservedJob, graph: &WaitGraph<'_>) -> Option<String> {
-    let mut found: Vec<(u32, usize, String)> = Vec::new();
+    let mut found: Vec<(bool, u32, usize, String)> = Vec::new();
     for (rank, _) in graph.ranks() {
         for wait in graph.holding(rank) {
             let blockers = graph.blockers(rank, wait);
@@ -398,7 +403,9 @@ fn unmet(job: &ObservedJob, graph: &WaitGraph<'_>) -> Option<String> {
                 None => Some(unseen_line(job, graph, rank, wait, peer)),
             };
             if let Some(line) = line {
-                found.push((weight, usize::MAX - graph.waiters_of(peer).len(), line));
+                let has_arrived = graph.on_way(peer, rank).is_none_or(|count| count <= 0);
+                let others = usize::MAX - graph.waiters_of(peer).len();
+                found.push((has_arrived, weight, others, line));
             }
         }
     }
@@ -465,13 +472,12 @@ fn unmet_line(graph: &WaitGraph<'_>, rank: u32, wait: &PublishedWait, peer: u32)
 
 /// Returns how many messages `from` has sent to `to`, and what has become of them.
 fn sent(graph: &WaitGraph<'_>, from: u32, to: u32) -> String {
-    let of_sender = graph.exchanged(from, to).map(|peer| peer.sent);
-    let of_receiver = graph.exchanged(to, from).map(|peer| peer.received);
-    let (Some(sent), Some(received)) = (of_sender, of_receiver) else {
+    let received = graph.exchanged(to, from).map(|peer| peer.received);
+    let (Some(on_way), Some(received)) = (graph.on_way(from, to), received) else {
         return "none that fits".to_owned();
     };
     // The view of a rank that computes may be older.
-    let on_way = sent.wrapping_sub(received).cast_signed().max(0);
+    let on_way = on_way.max(0);
     let sent = received.wrapping_add(on_way.cast_unsigned());
     let stored = graph
         .snapshot(to)

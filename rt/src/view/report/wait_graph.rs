@@ -207,6 +207,21 @@ impl<'a> WaitGraph<'a> {
         known.copied().or_else(is_none)
     }
 
+    /// Returns how many messages `from` has sent to `to` that have not arrived; `None` if that is not known. It is negative if
+    /// the view of `from` is older.
+    pub(super) fn on_way(&self, from: u32, to: u32) -> Option<i32> {
+        let sent = self.exchanged(from, to)?.sent;
+        let received = self.exchanged(to, from)?.received;
+        Some(sent.wrapping_sub(received).cast_signed())
+    }
+
+    /// Returns true if a message of a rank for which `rank` waits has not arrived, and may end the wait.
+    fn may_be_reached(&self, rank: u32) -> bool {
+        let targets = self.waits_for(rank).into_iter();
+        let mut on_way = targets.filter_map(|target| self.on_way(target, rank));
+        on_way.any(|count| count != 0)
+    }
+
     /// Returns the members of a communicator: all ranks if it is as large as the job, otherwise those whose views name it.
     pub(super) fn members(&self, comm: &PublishedComm) -> Vec<u32> {
         if comm.size == self.job.size {
@@ -261,8 +276,10 @@ impl<'a> WaitGraph<'a> {
         if self.job.between < BETWEEN_MIN {
             return BTreeSet::new();
         }
-        let asleep = self.ranks.iter().filter(|(_, (rank, standing))| {
-            *standing == RankStanding::Waiting && is_asleep_in_both(rank)
+        let asleep = self.ranks.iter().filter(|(number, (rank, standing))| {
+            *standing == RankStanding::Waiting
+                && is_asleep_in_both(rank)
+                && !self.may_be_reached(**number)
         });
         let mut set: BTreeSet<u32> = asleep.map(|(rank, _)| *rank).collect();
         loop {
