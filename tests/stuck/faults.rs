@@ -174,8 +174,8 @@ fn ranks_without_views_are_not_found_and_their_job_goes_on() {
 fn a_rank_that_never_starts_is_named() {
     let job = StuckJob::start(3, "never_starts");
     job.report(
-        "verdict: no process of rank 1 was found on this machine: it has not started the runtime, or runs on another node; \
-         2 ranks wait to join the job",
+        "verdict: no process of rank 1 was found on this machine: it has not started the runtime, has RIPSTOP_VIEW=off, or \
+         runs on another node; 2 ranks wait to join the job",
         1,
     );
 }

@@ -371,8 +371,8 @@ fn a_rank_of_another_node_is_said_to_be_unseen() {
     }
     assert_eq!(
         StuckReport::of(&job(seen), false).verdict,
-        "verdict: no process of rank 1 was found on this machine: it has not started the runtime, or runs on another node; \
-         2 ranks wait to join the job"
+        "verdict: no process of rank 1 was found on this machine: it has not started the runtime, has RIPSTOP_VIEW=off, or \
+         runs on another node; 2 ranks wait to join the job"
     );
 }
 
@@ -438,4 +438,33 @@ fn a_receive_whose_bytes_are_on_their_way_is_no_near_miss() {
     };
     assert!(near(WaitKind::Recv) && near(WaitKind::Probe));
     assert!(!near(WaitKind::RecvMoving));
+}
+
+#[test]
+fn ranks_that_publish_nothing_are_said_to_do_so_if_all_views_were_looked_for() {
+    let job = |size, ranks| ObservedJob {
+        name: "job 4711".to_owned(),
+        size,
+        now: 52 * SECOND,
+        between: SECOND,
+        knows_all: true,
+        ranks,
+    };
+    let waits = rank(0, 2, vec![wait(WaitKind::Recv, Some(1), "", 88)]);
+    let report = StuckReport::of(&job(2, vec![waits]), false);
+    assert_eq!(
+        report.verdict,
+        "verdict: rank 0 waits for rank 1 in recv from rank 1, tag 17, communicator 0, src/step.rs:88; rank 1 publishes nothing: \
+         it has not started the runtime, has RIPSTOP_VIEW=off, or is not the process that was started"
+    );
+    let mut starts = rank(0, 3, Vec::new());
+    if let Ok(view) = &mut starts.view {
+        view.snapshot.phase = RankPhase::Starting;
+    }
+    let report = StuckReport::of(&job(3, vec![starts]), false);
+    assert_eq!(
+        report.verdict,
+        "verdict: ranks 1-2 publish nothing: they have not started the runtime, have RIPSTOP_VIEW=off, or are not the \
+         processes that were started; 1 rank waits to join the job"
+    );
 }

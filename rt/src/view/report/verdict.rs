@@ -14,6 +14,10 @@ use super::{
 /// Ranks of a deadlock that are all named.
 const NAMED_MAX: usize = 8;
 
+/// What is known of a rank without a view whose launcher knows all ranks.
+const PUBLISHES_NOTHING: &str = "publishes nothing: it has not started the runtime, has RIPSTOP_VIEW=off, or is not the process \
+                                 that was started";
+
 /// Returns how the job stands, and the last line of its report.
 pub(super) fn verdict(job: &ObservedJob, graph: &WaitGraph<'_>) -> (JobStanding, String) {
     let awaited = graph.awaited_ranks();
@@ -106,15 +110,21 @@ fn absent(job: &ObservedJob, graph: &WaitGraph<'_>) -> Option<String> {
     let why = match missing.len() {
         0 => return None,
         count if job.knows_all => {
-            let have = if count == 1 { "has" } else { "have" };
+            let what = match count {
+                1 => PUBLISHES_NOTHING,
+                _ => {
+                    "publish nothing: they have not started the runtime, have RIPSTOP_VIEW=off, or are not the processes that \
+                     were started"
+                }
+            };
             return Some(format!(
-                "verdict: {} {have} not started the runtime; {} to join the job",
+                "verdict: {} {what}; {} to join the job",
                 rank_set(&missing),
                 joining_ranks(joining)
             ));
         }
-        1 => "it has not started the runtime, or runs on another node",
-        _ => "they have not started the runtime, or run on other nodes",
+        1 => "it has not started the runtime, has RIPSTOP_VIEW=off, or runs on another node",
+        _ => "they have not started the runtime, have RIPSTOP_VIEW=off, or run on other nodes",
     };
     Some(format!(
         "verdict: no process of {} was found on this machine: {why}; {} to join the job",
@@ -510,7 +520,7 @@ fn unseen_line(
     }
     if job.knows_all {
         return format!(
-            "rank {rank} waits for rank {peer} in {what}; rank {peer} has not started the runtime"
+            "rank {rank} waits for rank {peer} in {what}; rank {peer} {PUBLISHES_NOTHING}"
         );
     }
     format!(

@@ -5,12 +5,15 @@
 //! report also says what a rank waited for that was killed since.
 
 use std::collections::{BTreeMap, btree_map::Entry};
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use ripstop_rt::Settings;
 use ripstop_rt::internal::view::look::{JobLook, SeenRank};
 use ripstop_rt::internal::view::machine_nanos;
-use ripstop_rt::internal::view::report::{JobStanding, ObservedJob, StuckReport};
+use ripstop_rt::internal::view::report::{
+    JobStanding, ObservedJob, ObservedRank, ProcessState, StuckReport,
+};
 
 use super::job::{LaunchedJob, now};
 use super::rank::{LaunchedRank, StdStream};
@@ -133,9 +136,11 @@ impl StuckWatch {
         ranks: impl Iterator<Item = (u32, &'a LaunchedRank)>,
         now: Instant,
     ) -> ObservedJob {
+        let mut ended_unseen = Vec::new();
         for (number, rank) in ranks {
             self.open_view(number, size, rank);
             let Some(seen) = self.ranks.get_mut(&number) else {
+                ended_unseen.extend(rank.status.map(|status| ended(number, rank.pid, status)));
                 continue;
             };
             if let (Some(status), None) = (rank.status, &seen.ended) {
@@ -147,7 +152,27 @@ impl StuckWatch {
         let look = JobLook::at(name, size, &seen);
         let before = self.looks.add(now, look.clone());
         let before = before.cloned().unwrap_or_else(|| look.clone());
-        look.observed_after(&before)
+        let mut job = look.observed_after(&before);
+        // Of a program without a runtime, there is nothing to report.
+        if !job.ranks.is_empty() {
+            job.ranks.extend(ended_unseen);
+        }
+        job
+    }
+}
+
+/// Returns what is known of a rank that has ended, and published nothing.
+fn ended(rank: u32, pid: u32, status: ExitStatus) -> ObservedRank {
+    ObservedRank {
+        rank,
+        node: String::new(),
+        pid,
+        process: ProcessState::Ended {
+            how: describe_exit(status),
+            ago: None,
+        },
+        view: Err("it published nothing".to_owned()),
+        before: None,
     }
 }
 
