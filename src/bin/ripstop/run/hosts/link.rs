@@ -30,6 +30,8 @@ pub(in crate::run) struct HostLink {
     pub(super) state: LinkState,
     /// True once its ranks may have been started.
     pub(super) had_ranks: bool,
+    /// The ranks that ran when the host was lost.
+    pub(super) lost: Vec<u32>,
     /// What tells this host from others.
     pub(super) identity: String,
     /// The reason why this host cannot take part, and the exit code for that.
@@ -81,6 +83,7 @@ impl HostLink {
             cpus: host.cpus,
             state: LinkState::Planned,
             had_ranks: false,
+            lost: Vec::new(),
             identity: String::new(),
             fault: None,
             command: host.command,

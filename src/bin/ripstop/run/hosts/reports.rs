@@ -8,7 +8,7 @@ use ripstop_rt::internal::view::machine_nanos;
 use ripstop_rt::internal::view::report::{ObservedJob, ObservedRank, ProcessState};
 
 use super::frame::LauncherFrame;
-use super::link::LinkState;
+use super::link::{HostLink, LinkState};
 use super::observed;
 use crate::run::job::LaunchedJob;
 use crate::run::verdict::describe_exit;
@@ -111,8 +111,7 @@ impl LaunchedJob {
                 Some(answer) => job.add_node(&link.name, answer),
                 None => {
                     let ranks = link.ranks.iter();
-                    job.ranks
-                        .extend(ranks.map(|rank| self.unseen(*rank, &link.name)));
+                    job.ranks.extend(ranks.map(|rank| self.unseen(*rank, link)));
                 }
             }
         }
@@ -120,25 +119,34 @@ impl LaunchedJob {
     }
 
     /// Returns what is known of a rank whose host is silent or lost.
-    fn unseen(&self, number: u32, host: &str) -> ObservedRank {
+    fn unseen(&self, number: u32, link: &HostLink) -> ObservedRank {
         let rank = self.ranks.get(number as usize);
-        let alive = ProcessState::Alive {
-            percent: 0,
-            sleeps_in: String::new(),
-        };
-        let ended = rank.and_then(|rank| rank.status);
-        ObservedRank {
-            rank: number,
-            node: host.to_owned(),
-            pid: rank.map_or(0, |rank| rank.pid),
-            process: ended.map_or(alive, |status| ProcessState::Ended {
-                how: describe_exit(status),
-                ago: None,
-            }),
-            view: Err(format!(
+        let host = &link.name;
+        let ended = rank.and_then(|rank| rank.status).map(|status| {
+            // A lost rank has the status of one that was killed, because its own is not known.
+            let how = if link.lost.contains(&number) {
+                "was lost with its host".to_owned()
+            } else {
+                describe_exit(status)
+            };
+            ProcessState::Ended { how, ago: None }
+        });
+        let why = match link.state {
+            LinkState::Closed if !link.lost.is_empty() => format!("its host {host} is lost"),
+            _ => format!(
                 "its host {host} gave no answer within {} s",
                 ANSWER_MAX.as_secs()
-            )),
+            ),
+        };
+        ObservedRank {
+            rank: number,
+            node: host.clone(),
+            pid: rank.map_or(0, |rank| rank.pid),
+            process: ended.unwrap_or_else(|| ProcessState::Alive {
+                percent: 0,
+                sleeps_in: String::new(),
+            }),
+            view: Err(why),
             before: None,
         }
     }

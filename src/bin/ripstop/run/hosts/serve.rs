@@ -204,6 +204,7 @@ impl LaunchedJob {
             let text = format!("host {name} is lost after its ranks had ended: {why}");
             return self.print_message(&text);
         }
+        link.lost.clone_from(&ranks);
         for &rank in &ranks {
             self.ranks[rank as usize].status = Some(ExitStatus::from_raw(libc::SIGKILL));
         }
