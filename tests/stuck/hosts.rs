@@ -27,10 +27,19 @@ impl Starter {
 
     /// Starts a job of three ranks on hosts `a`, with two ranks, and `b`.
     fn start(&self, role: &str, options: &[&str]) -> StuckJob {
+        self.start_with(role, options, &[])
+    }
+
+    fn start_with(&self, role: &str, options: &[&str], variables: &[(&str, &str)]) -> StuckJob {
         let start_with = self.0.to_str().unwrap();
         let hosts = ["--hosts", "a:2,b:1", "--start-with", start_with];
         let never = [("RIPSTOP_STUCK_AFTER", "0"), ("RIPSTOP_FABRIC", "tcp")];
-        StuckJob::start_with(3, role, &[&hosts[..], options].concat(), &never)
+        StuckJob::start_with(
+            3,
+            role,
+            &[&hosts[..], options].concat(),
+            &[&never[..], variables].concat(),
+        )
     }
 }
 
@@ -105,6 +114,21 @@ fn the_time_limit_of_a_job_over_hosts_says_what_its_ranks_waited_for() {
     errors.read_to_string(&mut text).unwrap();
     let reports = text.lines().filter(|line| *line == ring()).count();
     assert_eq!(reports, 1, "{text}");
+    assert_eq!(job.0.wait().unwrap().code(), Some(124), "{text}");
+}
+
+#[test]
+fn ranks_of_other_hosts_that_publish_nothing_are_said_to_do_so() {
+    let starter = Starter::new("off");
+    let off = [("RIPSTOP_VIEW", "off")];
+    let mut job = starter.start_with("recv_ring", &["--timeout", "12"], &off);
+    let mut text = String::new();
+    let mut errors = job.0.stderr.take().unwrap();
+    errors.read_to_string(&mut text).unwrap();
+    let told = text
+        .lines()
+        .filter(|line| line.contains("no rank publishes what it waits for (RIPSTOP_VIEW=off?)"));
+    assert_eq!(told.count(), 1, "{text}");
     assert_eq!(job.0.wait().unwrap().code(), Some(124), "{text}");
 }
 

@@ -218,6 +218,9 @@ impl LaunchedJob {
     }
 
     fn judge_silence(&mut self, job: &ObservedJob, is_due: bool) {
+        if is_due && job.ranks.is_empty() && self.server.joined() && !self.hosts.is_empty() {
+            self.print_message("no rank publishes what it waits for (RIPSTOP_VIEW=off?)");
+        }
         // Of a program without a runtime, there is nothing to report, and one look alone shows no movement.
         if job.ranks.is_empty() || job.between == 0 {
             return;
