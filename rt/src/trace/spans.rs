@@ -6,7 +6,7 @@
 use std::{
     cell::RefCell,
     collections::BTreeMap,
-    fmt, mem,
+    fmt, mem, process,
     sync::{
         Arc, Mutex, Weak,
         atomic::{AtomicBool, Ordering},
@@ -59,13 +59,16 @@ impl ApplicationSpan {
         if !is_recording() {
             return None;
         }
-        let recorder = recorder_of_thread()?;
+        let recorder = recorder_of_thread().filter(|recorder| recorder.is_own())?;
         let number = lock(&recorder.spans).begin(name, file, line)?;
         Some(Self { recorder, number })
     }
 
     /// Records that a thread enters the span.
     pub fn enter(&self) {
+        if !self.recorder.is_own() {
+            return;
+        }
         if let Some(open) = lock(&self.recorder.spans).open.get_mut(&self.number) {
             if open.depth == 0 {
                 open.entered = machine_nanos();
@@ -76,6 +79,9 @@ impl ApplicationSpan {
 
     /// Records that a thread leaves the span.
     pub fn exit(&self) {
+        if !self.recorder.is_own() {
+            return;
+        }
         if let Some(open) = lock(&self.recorder.spans).open.get_mut(&self.number) {
             open.depth = open.depth.saturating_sub(1);
             if open.depth == 0 {
@@ -87,6 +93,9 @@ impl ApplicationSpan {
 
 impl Drop for ApplicationSpan {
     fn drop(&mut self) {
+        if !self.recorder.is_own() {
+            return;
+        }
         let mut spans = lock(&self.recorder.spans);
         if let Some(open) = spans.open.remove(&self.number) {
             spans.push(&open.record);
@@ -108,6 +117,9 @@ fn recorder_of_thread() -> Option<Arc<SpanRecorder>> {
 
 /// Records spans in a buffer, and writes it to the file of the rank.
 pub(super) struct SpanRecorder {
+    /// The process of the rank. A child that it forks has this recorder, too, and must not write into the file of its parent.
+    /// The child cannot look behind the lock, which another thread may have held at the fork.
+    pid: u32,
     spans: Mutex<OpenSpans>,
 }
 
@@ -136,21 +148,36 @@ struct OpenSpan {
 impl SpanRecorder {
     /// Records the spans of this process from now on.
     pub(super) fn start(file: Arc<Mutex<TraceFile>>) -> Arc<Self> {
-        let recorder = Arc::new(Self {
-            spans: Mutex::new(OpenSpans {
-                file,
-                block: Vec::new(),
-                open: BTreeMap::new(),
-                begun: 0,
-                threads: Vec::new(),
-                texts: BTreeMap::new(),
-                is_finished: false,
-            }),
-        });
-        lock(&RECORDERS).push(Arc::downgrade(&recorder));
+        let recorder = Arc::new(Self::of_process(process::id(), file));
+        let mut recorders = lock(&RECORDERS);
+        // Those that are left over belong to runtimes that were not closed, or to the parent of this process.
+        recorders.retain(|one| one.upgrade().is_some_and(|one| one.is_own()));
+        recorders.push(Arc::downgrade(&recorder));
+        drop(recorders);
         OF_THREAD.set(Arc::downgrade(&recorder));
         update_recording();
         recorder
+    }
+
+    fn of_process(pid: u32, file: Arc<Mutex<TraceFile>>) -> Self {
+        let spans = OpenSpans {
+            file,
+            block: Vec::new(),
+            open: BTreeMap::new(),
+            begun: 0,
+            threads: Vec::new(),
+            texts: BTreeMap::new(),
+            is_finished: false,
+        };
+        Self {
+            pid,
+            spans: Mutex::new(spans),
+        }
+    }
+
+    /// Returns true if this is the process of the rank, and no child of it.
+    fn is_own(&self) -> bool {
+        self.pid == process::id()
     }
 
     /// Writes what was recorded, for the case that the rank is killed.
@@ -176,7 +203,7 @@ impl SpanRecorder {
         drop(spans);
         lock(&RECORDERS).retain(|one| {
             let one = one.upgrade();
-            one.is_some_and(|one| !lock(&one.spans).is_finished)
+            one.is_some_and(|one| one.is_own() && !lock(&one.spans).is_finished)
         });
         update_recording();
     }
@@ -263,5 +290,37 @@ impl OpenSpan {
         }
         self.record.end = now;
         self.record.bytes += now.saturating_sub(self.entered);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_child_of_the_process_of_a_rank_does_not_record_its_spans() {
+        let base = std::env::temp_dir().join(format!("ripstop-spans-{}", process::id()));
+        let file = TraceFile::create(&base, 0).unwrap();
+        fs::remove_file(file.path()).unwrap();
+        let file = Arc::new(Mutex::new(file));
+        let recorded = |pid| {
+            let recorder = Arc::new(SpanRecorder::of_process(pid, Arc::clone(&file)));
+            let number = lock(&recorder.spans)
+                .begin("step", "src/step.rs", 7)
+                .unwrap();
+            lock(&recorder.spans).block.clear(); // the texts
+            let span = ApplicationSpan {
+                recorder: Arc::clone(&recorder),
+                number,
+            };
+            span.enter();
+            span.exit();
+            drop(span);
+            !lock(&recorder.spans).block.is_empty()
+        };
+        assert!(recorded(process::id()));
+        assert!(!recorded(process::id() + 1));
     }
 }
