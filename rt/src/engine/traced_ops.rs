@@ -6,7 +6,7 @@
 
 use super::{Engine, EngineCommons, EngineCore, RunCall};
 use crate::{
-    clock::machine_nanos,
+    clock::{ClockTime, machine_nanos},
     group::CommRank,
     ops::{OpInfo, OpState, TRACED},
     proto::{collective_id::CollectiveId, wire::OpId},
@@ -26,6 +26,15 @@ impl Engine {
         if let Some(trace) = &mut self.core.p2p.common.trace {
             trace.flush();
         }
+    }
+
+    /// Writes what was recorded so far, unless that was done a short while ago. Returns when to do so instead.
+    pub(crate) fn flush_trace_in_time(
+        &mut self,
+        now: impl FnOnce() -> ClockTime,
+    ) -> Option<ClockTime> {
+        let trace = self.core.p2p.common.trace.as_mut()?;
+        trace.flush_in_time(now())
     }
 
     /// Returns the recorder, if there is one, and records nothing from now on.

@@ -1,4 +1,4 @@
-//! When a thread writes this rank's view: before it sleeps, at most once in a [`PERIOD`].
+//! When a thread writes this rank's view and trace: before it sleeps, at most once in a [`PERIOD`].
 
 use super::{RuntimeShared, lock, self_deadlock::SleeperKind};
 use crate::{
@@ -11,10 +11,13 @@ use crate::{
 };
 
 impl RuntimeShared {
-    /// Publishes what this rank waits for, now that a thread is about to sleep. Returns when to do so instead, if the last time
-    /// was a short while ago.
+    /// Publishes what this rank waits for, and writes its trace, now that a thread is about to sleep. Returns when to do so
+    /// instead, if the last time was a short while ago.
     pub(super) fn publish(&self, engine: &mut Engine, sleeper: SleeperKind) -> Option<ClockTime> {
-        let mut view = lock(self.backend.as_deref()?.view.as_ref()?);
+        let Some(view) = &self.backend.as_deref()?.view else {
+            return engine.flush_trace_in_time(|| self.clock.now());
+        };
+        let mut view = lock(view);
         let now = self.clock.now();
         let next = view.last() + PERIOD;
         if now < next && !view.is_new() {

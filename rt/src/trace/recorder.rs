@@ -23,9 +23,10 @@ use super::{
     spans::SpanRecorder,
 };
 use crate::{
-    clock::machine_nanos,
+    clock::{ClockTime, machine_nanos},
     ops::{MessageStatus, OpInfo},
     proto::{collective_id::CollectiveId, wire::OpId},
+    view::PERIOD,
 };
 
 /// Records what the engine reports. It takes as much memory as a block and the operations in flight.
@@ -46,6 +47,8 @@ pub(crate) struct TraceRecorder {
     lines: BTreeMap<usize, u32>,
     names: BTreeMap<String, u32>,
     texts: u32,
+    /// When the records were last written because the rank was about to sleep, if it publishes no view.
+    flushed: Option<ClockTime>,
 }
 
 /// An operation that has begun, as its record is at the end.
@@ -92,6 +95,7 @@ impl TraceRecorder {
             lines: BTreeMap::new(),
             names: BTreeMap::new(),
             texts: 0,
+            flushed: None,
         })
     }
 
@@ -213,6 +217,21 @@ impl TraceRecorder {
     pub(crate) fn flush(&mut self) {
         self.write_block();
         self.spans.flush();
+    }
+
+    /// Writes what was recorded, unless that was done within the last [`PERIOD`]. Returns when to do so instead, if there is
+    /// something to write.
+    pub(crate) fn flush_in_time(&mut self, now: ClockTime) -> Option<ClockTime> {
+        if self.block.is_empty() && !self.spans.has_unwritten() {
+            return None;
+        }
+        let next = self.flushed.map(|flushed| flushed + PERIOD);
+        if let Some(next) = next.filter(|next| now < *next) {
+            return Some(next);
+        }
+        self.flush();
+        self.flushed = Some(now);
+        None
     }
 
     /// Writes what is in flight, and the last record. Returns a sentence if records are missing.
@@ -349,4 +368,28 @@ fn is_receive(record: &TraceRecord) -> bool {
 fn wall_nanos() -> u64 {
     let time = Duration::try_from(clock_gettime(ClockId::Realtime));
     time.map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rank_that_publishes_no_view_writes_its_records_once_in_a_period() {
+        let base = std::env::temp_dir().join(format!("ripstop-flush-{}", std::process::id()));
+        let mut recorder = TraceRecorder::create(&base, 0, 1).unwrap();
+        fs::remove_file(lock(&recorder.file).path()).unwrap();
+        let now = ClockTime::default() + PERIOD;
+        assert_eq!(recorder.flush_in_time(now), None, "there are no records");
+        recorder.add_text("one");
+        assert_eq!(recorder.flush_in_time(now), None);
+        assert!(recorder.block.is_empty());
+        recorder.add_text("two");
+        let soon = now + PERIOD / 2;
+        assert_eq!(recorder.flush_in_time(soon), Some(now + PERIOD));
+        assert!(!recorder.block.is_empty());
+        assert_eq!(recorder.flush_in_time(now + PERIOD), None);
+        assert!(recorder.block.is_empty());
+        assert_eq!(recorder.finish(), None);
+    }
 }

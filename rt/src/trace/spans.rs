@@ -180,6 +180,11 @@ impl SpanRecorder {
         self.pid == process::id()
     }
 
+    /// Returns true if records are not written yet.
+    pub(super) fn has_unwritten(&self) -> bool {
+        !lock(&self.spans).block.is_empty()
+    }
+
     /// Writes what was recorded, for the case that the rank is killed.
     pub(super) fn flush(&self) {
         lock(&self.spans).write_block();
