@@ -59,7 +59,8 @@ impl EngineCore {
         }
     }
 
-    /// Returns the number of operations that have ended, from numbers that are kept in any case.
+    /// Returns the number of operations that have ended, from numbers that are kept in any case. It may go back, as
+    /// [`RankSnapshot::ended`] says.
     fn ended(&self, arrived: u64, comms: &[PublishedComm]) -> u64 {
         let stored = self.p2p.tables().stored_messages().count() as u64;
         let sent = self.p2p.common.peers.exchanged().map(|peer| peer.sent);

@@ -15,11 +15,13 @@ pub struct RankSnapshot {
     pub is_passive: bool,
     /// True if the view had no room for everything.
     pub is_truncated: bool,
-    /// Receives posted so far.
+    /// Receives that were entered into the matching so far.
     pub posted: u64,
     /// Messages that have arrived so far.
     pub arrived: u64,
-    /// Operations that have ended so far: messages that were sent or received, also as parts of collectives, and collectives.
+    /// Operations that have ended: messages that were sent or received, also as parts of collectives, and collectives. Only a
+    /// change tells something, and the number may go back: when a communicator is dropped, and when a count of 32 bits begins
+    /// again.
     pub ended: u64,
     /// True if `peers` has all peers in contact.
     pub has_all_peers: bool,

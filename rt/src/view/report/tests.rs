@@ -468,3 +468,16 @@ fn ranks_that_publish_nothing_are_said_to_do_so_if_all_views_were_looked_for() {
          processes that were started; 1 rank waits to join the job"
     );
 }
+
+#[test]
+fn a_job_that_moves_has_no_number_of_ended_operations_if_none_is_known() {
+    let mut began = rank(0, 1, Vec::new());
+    if let (Ok(view), Some(before)) = (&mut began.view, &mut began.before) {
+        before.snapshot.ended = 7; // of a communicator that was dropped since
+        view.snapshot.posted += 1;
+    }
+    assert_eq!(
+        report(vec![began]).verdict,
+        "not stuck: operations began or ended in the last 1.0 s"
+    );
+}

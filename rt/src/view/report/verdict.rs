@@ -211,13 +211,18 @@ fn moving_line(job: &ObservedJob, graph: &WaitGraph<'_>) -> String {
         let age = seconds(job.now.saturating_sub(wait.since));
         format!("; oldest: rank {rank}, {}, for {age}", describe(wait, None))
     });
+    // Nothing may have ended where operations have begun, and the numbers of the ranks are not exact.
+    let what = match ended {
+        0 => "operations began or ended".to_owned(),
+        _ => format!("{} operations ended", grouped(ended)),
+    };
     format!(
-        "not stuck: {} operations ended in the last {}{oldest}",
-        grouped(ended),
+        "not stuck: {what} in the last {}{oldest}",
         seconds(job.between)
     )
 }
 
+/// Returns how many operations of a rank have ended between the looks, as far as its numbers show it: 0 if they went back.
 fn ended(rank: &super::ObservedRank) -> u64 {
     let (Ok(view), Some(before)) = (&rank.view, &rank.before) else {
         return 0;
