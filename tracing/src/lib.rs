@@ -19,7 +19,7 @@
 //!
 //! A span lasts from its first entry to its last exit, so that an instrumented future is one bar, with the times at which it
 //! waited. How long threads were inside is recorded beside it. It belongs to the thread that entered it first. Spans that have
-//! not ended when the rank leaves its job end there. Spans that end before [`Runtime::init`](ripstop_rt::Runtime::init), or begin
+//! not ended when the rank leaves its job end there. Spans that begin before [`Runtime::init`](ripstop_rt::Runtime::init), or
 //! after the runtime was closed, are not recorded.
 //!
 //! If several ranks are threads of one process, a thread's spans belong to the rank that began on this thread. Spans of other
@@ -75,6 +75,10 @@ where
         let Some(span) = context.span(id) else {
             return;
         };
+        // Another layer of this kind in the same subscriber has begun it.
+        if span.extensions().get::<ApplicationSpan>().is_some() {
+            return;
+        }
         let metadata = span.metadata();
         let (file, line) = (metadata.file(), metadata.line());
         let began = ApplicationSpan::begin(
