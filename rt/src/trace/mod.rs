@@ -8,7 +8,9 @@
 //!   granted.
 //! - `recorder`: what the engine reports, as records in a buffer. The rank writes the buffer when it is full, when it is about to
 //!   sleep, and when it leaves its job. So a killed rank leaves all but its last records.
-//! - `reported_op`: the same as events of the `tracing` crate, for programs that subscribe to them.
+//! - `reported_op`: the same as events of the `tracing` crate, for programs that subscribe to them. If any subscriber of the
+//!   process, such as the layer for spans, sets no limit to the level, each operation takes memory for its event, wanted or not:
+//!   only the subscriber knows, and it is not asked under the lock of the engine.
 //! - [`spans`]: spans of the application, which the crate `ripstop-tracing` reports, in the same file.
 //!
 //! Each record holds one operation, and is written when the operation ends. Nothing goes over the network: a message's two ends
