@@ -182,9 +182,15 @@ impl ViewHead {
     /// Reads the head of a view.
     ///
     /// # Errors
-    /// A sentence about why this is no view that can be read.
+    /// A sentence about why this is no view that can be read. The kind is `UnexpectedEof` if the head is not written yet.
     pub fn read(file: impl AsFd) -> io::Result<Self> {
         let head: Self = read_pod(file, 0)?;
+        if head == Self::zeroed() {
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "its head is not written yet",
+            ));
+        }
         if head.magic != MAGIC {
             return Err(invalid("it does not begin as a view does"));
         }
@@ -521,7 +527,10 @@ fn read_pod<T: Pod>(file: impl AsFd, at: u64) -> io::Result<T> {
 fn read_all(file: impl AsFd, bytes: &mut [u8], at: u64) -> io::Result<()> {
     // A view is memory, so a read that returns less has come to its end.
     if pread(file, &mut *bytes, at)? < bytes.len() {
-        return Err(invalid("it is too short"));
+        return Err(io::Error::new(
+            io::ErrorKind::UnexpectedEof,
+            "it is too short",
+        ));
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
-use std::os::fd::OwnedFd;
+use std::{io::ErrorKind, os::fd::OwnedFd};
 
 use ripstop_fabric::random::SeededRandom;
 use rustix::{
-    fs::{MemfdFlags, memfd_create},
+    fs::{MemfdFlags, ftruncate, memfd_create},
     io::pwrite,
 };
 
@@ -109,11 +109,13 @@ fn a_view_of_another_version_is_named_and_one_of_nothing_refused() {
     let why = RankView::read(&file).unwrap_err().to_string();
     assert!(why.contains("layout 9, this command 2"), "{why}");
     let empty = memfd_create(VIEW_NAME, MemfdFlags::CLOEXEC).unwrap();
-    assert!(
-        RankView::read(&empty)
-            .unwrap_err()
-            .to_string()
-            .contains("too short")
+    let too_short = RankView::read(&empty).unwrap_err();
+    assert!(too_short.to_string().contains("too short"));
+    ftruncate(&empty, 300).unwrap();
+    let not_written = RankView::read(&empty).unwrap_err();
+    assert_eq!(
+        [too_short.kind(), not_written.kind()],
+        [ErrorKind::UnexpectedEof; 2]
     );
     pwrite(&empty, &[7; 300], 0).unwrap();
     assert!(RankView::read(&empty).is_err());

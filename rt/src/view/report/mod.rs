@@ -59,6 +59,11 @@ impl ObservedJob {
         }
     }
 
+    /// Returns true if there are ranks, and nothing was read of any.
+    fn is_unseen(&self) -> bool {
+        !self.ranks.is_empty() && self.ranks.iter().all(|rank| rank.view.is_err())
+    }
+
     /// Returns the number of nodes with ranks; 0 if the nodes have no names.
     fn nodes(&self) -> usize {
         let names = self.ranks.iter().map(|rank| &*rank.node);
@@ -198,6 +203,7 @@ fn head(job: &ObservedJob, silent: u64, standing: JobStanding) -> String {
     let ranks = if job.size == 1 { "rank" } else { "ranks" };
     let what = match standing {
         JobStanding::Moving => "operations begin and end".to_owned(),
+        _ if job.is_unseen() => "no view can be read".to_owned(),
         _ => format!("nothing has begun or ended for {}", seconds(silent)),
     };
     let found = u32::try_from(job.ranks.len()).unwrap_or(u32::MAX);

@@ -481,3 +481,18 @@ fn a_job_that_moves_has_no_number_of_ended_operations_if_none_is_known() {
         "not stuck: operations began or ended in the last 1.0 s"
     );
 }
+
+#[test]
+fn a_report_without_any_view_names_no_time() {
+    let mut silent = rank(0, 1, Vec::new());
+    silent.view = Err("its host a gave no answer within 2 s".to_owned());
+    silent.before = None;
+    let report = report(vec![silent]);
+    let text = report.text();
+    assert!(
+        text.starts_with("ripstop stuck: job 4711, 1 rank: no view can be read\n"),
+        "{text}"
+    );
+    let verdict = "verdict: it is not known what the ranks do, because no view can be read";
+    assert_eq!(report.verdict, verdict);
+}

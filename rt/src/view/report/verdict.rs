@@ -574,6 +574,10 @@ fn rest(job: &ObservedJob, graph: &WaitGraph<'_>, standing: JobStanding) -> (Job
             "verdict: no rank of this job runs".to_owned(),
         );
     }
+    if job.is_unseen() {
+        let line = "verdict: it is not known what the ranks do, because no view can be read";
+        return (standing, line.to_owned());
+    }
     let computes = graph.ranks().find_map(|(rank, standing)| match standing {
         RankStanding::Computing { percent } => Some((rank, *percent)),
         _ => None,

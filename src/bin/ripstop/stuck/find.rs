@@ -88,7 +88,7 @@ impl JobSearch {
             });
             let (head, inode, file) = match opened {
                 Ok(opened) => opened,
-                // Its process has just ended, or may not be looked into.
+                // Its process has just ended or begun, or may not be looked into.
                 Err(why)
                     if !matches!(why.kind(), ErrorKind::InvalidData | ErrorKind::Unsupported) =>
                 {
