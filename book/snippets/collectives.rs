@@ -79,6 +79,41 @@ async fn the_same_bits_everywhere_and_always(world: Comm) -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn cells_give_the_same_bits_on_any_number_of_ranks() {
+    use ripstop::sim::Simulation;
+
+    let cells: Vec<f64> = (1..=100).map(|cell| 1.0 / f64::from(cell)).collect();
+    let expected: ExactSum<f64> = cells.iter().copied().collect();
+    for ranks in [1, 3, 7] {
+        let cells = cells.clone();
+        let report = Simulation::new(ranks).run(move |world| {
+            let per_rank = cells.len().div_ceil(world.size());
+            let mine = cells.chunks(per_rank).nth(world.rank()).unwrap_or_default();
+            let mine = mine.to_vec();
+            async move { exact_sum(&world, mine).await }
+        });
+        for sum in report.expect("the simulation ends").results {
+            let sum = sum.expect("all ranks live").expect("no rank fails");
+            assert_eq!(sum.to_bits(), expected.value().to_bits(), "{ranks} ranks");
+        }
+    }
+}
+
+// ANCHOR: exact
+use ripstop::collectives::reproducible::ExactSum;
+
+async fn exact_sum(world: &Comm, cells: Vec<f64>) -> Result<f64> {
+    let mine: ExactSum<f64> = cells.into_iter().collect();
+    let words = world.all_gather(mine.into_words()).await?; // 35 words of each rank
+    let mut sum = ExactSum::<f64>::new();
+    for words in words.as_chunks().0 {
+        sum.merge(&ExactSum::from_words(*words));
+    }
+    Ok(sum.value())
+}
+// ANCHOR_END: exact
+
 #[ripstop::test(ranks = 4)]
 async fn an_algorithm_by_name(world: Comm) -> Result<()> {
     // ANCHOR: tuned
