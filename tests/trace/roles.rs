@@ -168,11 +168,12 @@ async fn play_many(role: &str, world: &Comm) -> Result<(), ripstop::Error> {
 
 /// Enters spans: around each other, in a future, on another thread, and one that does not end.
 async fn play_spans(world: &Comm, other: usize) -> Result<(), ripstop::Error> {
-    let second = (world.rank() == 1).then(ripstop_tracing::layer); // as if two libraries had added one
-    tracing_subscriber::registry()
-        .with(ripstop_tracing::layer())
-        .with(second)
-        .init();
+    let registry = tracing_subscriber::registry().with(ripstop_tracing::layer());
+    if world.rank() == 1 {
+        registry.with(ripstop_tracing::layer()).init(); // as if two libraries had added one
+    } else {
+        registry.init();
+    }
     let is_traced = std::env::var_os("RIPSTOP_TRACE").is_some();
     let never = info_span!("never entered");
     assert_eq!(never.is_disabled(), !is_traced);
