@@ -3,12 +3,17 @@
 use std::{
     io::{BufRead, BufReader},
     process::Child,
+    thread,
+    time::Duration,
 };
 
 use super::{
     HostsCase,
     view::{HostsView, ends, start, wait_for},
 };
+
+/// Time after a SIGQUIT within which the launcher passes the next one on to the ranks, and a little more.
+const QUIT_PAUSE: Duration = Duration::from_millis(2200);
 
 pub(super) const CASES: &[HostsCase] = &[
     HostsCase {
@@ -51,10 +56,16 @@ fn stopped_rank(world: &HostsView) -> Result<(), String> {
     let ranks = world.ranks("h2")?;
     let rank = ranks.first().ok_or("h2 has no rank")?;
     world.tool(&format!("kill -STOP {}", rank.pid))?;
-    world.tool(&format!("kill -QUIT {}", job.id()))?;
     let errors = job.stderr.take().ok_or("the job has no standard error")?;
     let mut lines = BufReader::new(errors).lines().map_while(Result::ok);
-    let verdict = lines.find(|line| line.starts_with("verdict: "));
+    let verdict = loop {
+        world.tool(&format!("kill -QUIT {}", job.id()))?;
+        match lines.find(|line| line.starts_with("verdict: ") || line.starts_with("not stuck: ")) {
+            // The other ranks still moved between the two looks.
+            Some(line) if line.starts_with("not stuck: ") => thread::park_timeout(QUIT_PAUSE),
+            verdict => break verdict,
+        }
+    };
     world.tool(&format!("kill -9 {}", rank.pid))?;
     let is_gone = lines.any(|line| line.contains(" on h2) was killed by signal 9 (SIGKILL)"));
     job.wait().map_err(|why| format!("the launcher: {why}"))?;
