@@ -10,6 +10,7 @@ pub(crate) mod profile;
 mod span_tracks;
 mod summary;
 mod timeline;
+mod timeline_cut;
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -18,7 +19,8 @@ use std::process::ExitCode;
 
 use files::JobTraces;
 use profile::JobProfile;
-use timeline::{JobTimeline, TimelineCut, parse_ranks};
+use timeline::JobTimeline;
+use timeline_cut::{TimelineCut, parse_ranks};
 
 use crate::stderr_lines::print_line;
 

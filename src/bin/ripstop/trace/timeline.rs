@@ -63,16 +63,6 @@ pub(crate) type OpPlace = (usize, usize);
 /// What sends and receives of one stream have in common: communicator, sender, receiver and tag.
 type StreamKey = (u32, u32, u32, u32);
 
-/// Which operations are wanted.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct TimelineCut {
-    /// Ranks; all if empty.
-    pub(crate) ranks: Vec<u32>,
-    /// Seconds since the first operation.
-    pub(crate) from: Option<f64>,
-    pub(crate) to: Option<f64>,
-}
-
 /// Operations that do not overlap, for one line of a picture.
 #[derive(Debug)]
 pub(crate) struct TimelineLane {
@@ -396,97 +386,6 @@ impl JobTimeline {
         self.end = ends.max().unwrap_or(0);
     }
 
-    /// Keeps only what is wanted, and then the earliest operations if there are more than `most`.
-    ///
-    /// # Errors
-    /// A rank is not in the job.
-    pub(crate) fn cut(&mut self, cut: &TimelineCut, most: usize) -> Result<(), String> {
-        if let Some(strange) = cut.ranks.iter().find(|rank| **rank >= self.size) {
-            return Err(format!(
-                "--ranks names {strange}, and there are ranks 0..{}",
-                self.size
-            ));
-        }
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "the conversion saturates"
-        )]
-        let nanos = |seconds: f64| (seconds * 1e9) as u64;
-        let from = cut.from.map_or(0, nanos);
-        let mut to = cut.to.map_or(u64::MAX, nanos);
-        let is_wanted = |rank: u32| cut.ranks.is_empty() || cut.ranks.contains(&rank);
-        let mut begins: Vec<u64> = Vec::new();
-        for rank in self.ranks.iter().filter(|rank| is_wanted(rank.rank)) {
-            let inside = rank
-                .ops
-                .iter()
-                .filter(|op| op.end >= from && op.begin <= to);
-            begins.extend(inside.map(|op| op.begin));
-            let spans = rank.spans.iter();
-            let inside = spans.filter(|span| span.end >= from && span.begin <= to);
-            begins.extend(inside.map(|span| span.begin));
-        }
-        if begins.len() > most {
-            let (_, last, _) = begins.select_nth_unstable(most);
-            to = last.saturating_sub(1);
-            #[expect(clippy::cast_precision_loss, reason = "for people")]
-            let seconds = to as f64 / 1e9;
-            self.notes.push(format!(
-                "cut at {seconds:.6} s: the first {most} of {} operations and spans are shown; --from and --to choose others, \
-                 and --max-mib allows more",
-                begins.len()
-            ));
-        }
-        self.keep(|rank, begin, end| is_wanted(rank) && end >= from && begin <= to);
-        Ok(())
-    }
-
-    fn keep(&mut self, is_kept: impl Fn(u32, u64, u64) -> bool) {
-        let mut places: Vec<Vec<Option<usize>>> = Vec::new();
-        for rank in &mut self.ranks {
-            let mut kept = 0;
-            let place = |op: &TracedOp| {
-                is_kept(rank.rank, op.begin, op.end).then(|| {
-                    kept += 1;
-                    kept - 1
-                })
-            };
-            let new: Vec<Option<usize>> = rank.ops.iter().map(place).collect();
-            let mut is_here = new.iter().map(Option::is_some);
-            rank.ops.retain(|_| is_here.next() == Some(true));
-            rank.spans
-                .retain(|span| is_kept(rank.rank, span.begin, span.end));
-            places.push(new);
-        }
-        let moved = |(rank, op): OpPlace| Some((rank, places[rank][op]?));
-        self.messages = self
-            .messages
-            .iter()
-            .filter_map(|message| {
-                let (send, recv) = (moved(message.send)?, moved(message.recv)?);
-                Some(TracedMessage { send, recv })
-            })
-            .collect();
-        self.remove_empty_ranks();
-    }
-
-    /// Removes ranks of which nothing is drawn.
-    fn remove_empty_ranks(&mut self) {
-        let is_drawn = |rank: &RankTimeline| !rank.ops.is_empty() || !rank.spans.is_empty();
-        let mut new = Vec::new();
-        let mut kept = 0;
-        for rank in &self.ranks {
-            new.push(kept);
-            kept += usize::from(is_drawn(rank));
-        }
-        let moved = |(rank, op): OpPlace| (new[rank], op);
-        for message in &mut self.messages {
-            (message.send, message.recv) = (moved(message.send), moved(message.recv));
-        }
-        self.ranks.retain(is_drawn);
-    }
-
     /// Returns the messages whose two ends have a lane.
     pub(crate) fn drawn_messages(&self) -> Vec<TracedMessage> {
         let drawn: Vec<Vec<bool>> = self.ranks.iter().map(RankTimeline::drawn).collect();
@@ -550,36 +449,11 @@ impl JobTimeline {
     }
 }
 
-/// Returns the ranks of the text `0-3,7`.
-///
-/// # Errors
-/// The text is something else.
-pub(crate) fn parse_ranks(text: &str) -> Result<Vec<u32>, String> {
-    let mut ranks = Vec::new();
-    for part in text.split(',') {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let number = |text: &str| {
-            let number = text.trim().parse::<u32>();
-            number.map_err(|_| format!("{text:?} is no rank: ranks are given as 0-3,7"))
-        };
-        let (first, last) = (number(first)?, number(last)?);
-        if first > last || last - first >= 1 << 20 {
-            return Err(format!(
-                "{part:?} is no range of ranks: ranks are given as 0-3,7"
-            ));
-        }
-        ranks.extend(first..=last);
-    }
-    ranks.sort_unstable();
-    ranks.dedup();
-    Ok(ranks)
-}
-
 #[cfg(test)]
 mod tests {
     use ripstop_rt::internal::trace::format::{TracedKind, TracedOp};
 
-    use super::{RankTimeline, parse_ranks};
+    use super::RankTimeline;
 
     #[test]
     fn a_collective_without_elements_is_met_by_all_only_if_it_is_a_barrier() {
@@ -610,13 +484,5 @@ mod tests {
             [0, 1, 2, 3].map(|name| is_met(name, 8)),
             [true, true, false, false]
         );
-    }
-
-    #[test]
-    fn ranges_of_ranks_that_are_none_are_errors() {
-        assert_eq!(parse_ranks("0-2,7").unwrap(), [0, 1, 2, 7]);
-        for text in ["4294967295-0", "3-2", "0-4294967295", "x", ""] {
-            assert!(parse_ranks(text).is_err(), "{text}");
-        }
     }
 }
