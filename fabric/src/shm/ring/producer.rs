@@ -13,7 +13,7 @@ pub(in crate::shm) struct RingProducer<M> {
     tail: u32,
     /// Position and number of each chunk in flight. A chunk returns when the consumer has passed its position.
     lent: VecDeque<(u32, u32)>,
-    /// Messages written to named slots, modulo [`NAMED_SLOTS_MOD`].
+    /// Messages written to named slots, modulo [`NAMED_SLOTS_MOD`](super::NAMED_SLOTS_MOD).
     slot_messages: u8,
     /// Messages sent, modulo 2³².
     sent: u32,
@@ -47,8 +47,8 @@ impl<M: RingMemory> RingProducer<M> {
         self.sent
     }
 
-    /// Sets how many messages were written to named slots, modulo [`NAMED_SLOTS_MOD`]. The next message begins a slot, because
-    /// a frame gives that number for all its messages.
+    /// Sets how many messages were written to named slots, modulo [`NAMED_SLOTS_MOD`](super::NAMED_SLOTS_MOD). The next message
+    /// begins a slot, because a frame gives that number for all its messages.
     #[inline]
     pub(in crate::shm) const fn note_slots(&mut self, count: u8) {
         self.slot_messages = count;
