@@ -19,6 +19,7 @@ mod heap;
 pub mod internal;
 mod last_calls;
 mod lock;
+mod metrics;
 mod offload;
 mod onesided;
 mod ops;

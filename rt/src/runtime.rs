@@ -30,6 +30,7 @@ use crate::{
     fabrics::{self, DriverParams},
     group::WorldRank,
     last_calls,
+    metrics::MetricsWriter,
     offload::MOVED_MAX,
     reactor::{self, ProgressAgent, SleepBackend},
     runtime_handle::RuntimeHandle,
@@ -53,6 +54,8 @@ struct ShutdownParts {
     shared: Arc<RuntimeShared>,
     exchange: Box<dyn Exchange>,
     agent: Option<JoinHandle<()>>,
+    /// Writes the metrics of this rank's node, if this rank does.
+    metrics: Option<MetricsWriter>,
 }
 
 /// Makes a [`Runtime`] with settings of its own.
@@ -138,6 +141,7 @@ impl Runtime {
     pub(crate) fn abandon(self) {
         last_calls::notify_mismatch(&self.handle.shared);
         let _incomplete = self.handle.shared.end_trace();
+        drop(lock(&self.end).as_mut().map(|end| end.metrics.take()));
         mem::forget(self);
     }
 
@@ -204,6 +208,7 @@ impl ShutdownParts {
     }
 
     fn shut(&mut self) {
+        self.metrics = None;
         self.shared.publish_end();
         let _incomplete = self.shared.end_trace(); // after a panic
         self.shared.agent.stop();
@@ -307,6 +312,7 @@ impl Builder {
                 .map_err(boot_error)?,
         };
         let view = view.map(|view| view.joined(board.cookie()));
+        let metrics = MetricsWriter::start(&settings, &boot, board.cookie())?;
         let (boot, joining) = boot.share_exchange();
         let (boot, aborting) = boot.share_exchange();
         let (mut backend, why) =
@@ -345,13 +351,7 @@ impl Builder {
         };
         parts.start_reports()?;
         let (shared, arrival) = (Arc::new(RuntimeShared::new(parts)), arrival);
-        let agent = match shared.settings.progress {
-            ProgressMode::Thread => Some(ProgressAgent::start(&shared).map_err(transport)?),
-            _ => {
-                shared.drivers.lookout.set_runtime(Arc::downgrade(&shared));
-                None
-            }
-        };
+        let agent = start_agent(&shared)?;
         arrival.release();
         report_start(&shared);
         Ok(Runtime {
@@ -359,6 +359,7 @@ impl Builder {
                 shared: Arc::clone(&shared),
                 exchange: boot.exchange,
                 agent,
+                metrics,
             })),
             handle: RuntimeHandle::new(shared),
         })
@@ -371,6 +372,15 @@ fn view_of(boot: &Boot, registry: Option<&RankRegistry>, is_wanted: bool) -> Opt
         Some(registry) => registry.register(boot),
         None => is_wanted.then(|| ViewPublisher::of_process(boot))?,
     }
+}
+
+/// Starts the agent, or the watchdog of a runtime without one.
+fn start_agent(shared: &Arc<RuntimeShared>) -> Result<Option<JoinHandle<()>>> {
+    if shared.settings.progress == ProgressMode::Thread {
+        return ProgressAgent::start(shared).map(Some).map_err(transport);
+    }
+    shared.drivers.lookout.set_runtime(Arc::downgrade(shared));
+    Ok(None)
 }
 
 fn report_start(shared: &RuntimeShared) {

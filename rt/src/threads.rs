@@ -1,6 +1,6 @@
-//! Detects whether the application has threads besides the calling one.
+//! What the system says of threads: whether the application has others, and their processor time.
 
-use std::{fs, io};
+use std::{fmt::Display, fs, io};
 
 use ripstop_fabric::registry;
 
@@ -15,6 +15,13 @@ fn is_ours(name: &str) -> bool {
 /// Returns true if the application has no thread besides the calling one. Returns false if that is not known.
 pub(crate) fn is_alone() -> bool {
     others().is_ok_and(|others| others.is_empty())
+}
+
+/// Returns the processor time of a thread of a process, which may be `self`, in nanoseconds; `None` if the system does not report
+/// it.
+pub(crate) fn processor_nanos(process: impl Display, thread: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{process}/task/{thread}/schedstat")).ok()?;
+    stat.split(' ').next()?.parse().ok()
 }
 
 /// Returns the ids of the application's other threads.

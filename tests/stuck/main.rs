@@ -17,6 +17,7 @@ mod hostile;
 mod hosts;
 mod hung_tests;
 mod launcher;
+mod metrics;
 mod roles;
 mod top;
 

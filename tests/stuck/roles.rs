@@ -1,8 +1,8 @@
 //! Programs that hang. The comment at the end of a line is the name by which a test finds that line.
 
-use std::{future::pending, hint::spin_loop, time::Duration};
+use std::{future::pending, hint::spin_loop, path::Path, time::Duration};
 
-use ripstop::{Collectives, Comm, Runtime, Window};
+use ripstop::{Collectives, Comm, Max, Runtime, Window};
 use rustix::process::{Signal, getpid, kill_process};
 
 pub(crate) const ROLE: &str = "STUCK_TEST_ROLE";
@@ -23,6 +23,9 @@ fn a_rank_of_a_job() {
     let world = runtime.world();
     if role.starts_with("chaos") {
         return runtime.block_on(chaos(&role, &world)).unwrap();
+    }
+    if role == "metered" {
+        return runtime.block_on(metered(&world)).unwrap();
     }
     let result = runtime.block_on(play(&role, &world));
     panic!("no role goes on: {role} ends with {result:?}");
@@ -157,6 +160,23 @@ async fn chaos(role: &str, world: &Comm) -> Result<(), ripstop::Error> {
 }
 
 const ROUNDS: u32 = 4_000;
+
+/// Messages of 100 bytes to the next rank, until the directory of the metrics has a file `stop`.
+async fn metered(world: &Comm) -> Result<(), ripstop::Error> {
+    let (me, size) = (world.rank(), world.size());
+    let directory = std::env::var_os("RIPSTOP_METRICS").unwrap();
+    let stop = Path::new(&directory).join("stop");
+    loop {
+        let is_over = u8::from(me == 0 && stop.exists());
+        if world.all_reduce(is_over, Max).await? == 1 {
+            return Ok(());
+        }
+        let sent = world.send((me + 1) % size, 1, vec![0_u8; 100]);
+        world.recv::<u8>((me + size - 1) % size, 1).await?;
+        sent.await?;
+        world.sleep(Duration::from_millis(5)).await;
+    }
+}
 
 async fn crossed(world: &Comm) -> Result<(), ripstop::Error> {
     let (one, other) = (world.dup().await?, world.dup().await?);

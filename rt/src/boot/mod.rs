@@ -187,6 +187,12 @@ pub trait Exchange: Send + Debug {
         Ok(())
     }
 
+    /// Returns the launcher's name of the job, which is the same on all ranks; `None` if it has none. For `ripstop run`, it is
+    /// the process id of the launcher.
+    fn job_name(&self) -> Option<String> {
+        None
+    }
+
     /// Returns the connection on which this rank reports lost peers and panics; `None` if the launcher does not accept
     /// reports.
     #[doc(hidden)]

@@ -31,6 +31,10 @@ impl Exchange for SharedExchange {
         self.exchange().settle()
     }
 
+    fn job_name(&self) -> Option<String> {
+        self.exchange().job_name()
+    }
+
     fn reporter(&self) -> Option<FailureReporter> {
         self.exchange().reporter()
     }

@@ -55,6 +55,7 @@ impl EngineCore {
             waits,
             comms,
             stored,
+            recorded: self.p2p.common.recorded(),
             ..RankSnapshot::default()
         }
     }

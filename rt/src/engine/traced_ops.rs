@@ -11,6 +11,7 @@ use crate::{
     ops::{OpInfo, OpState, TRACED},
     proto::{collective_id::CollectiveId, wire::OpId},
     trace::{TraceRecorder, TracedCollective, TracedKind},
+    view::RecordedTotals,
 };
 
 impl Engine {
@@ -79,6 +80,11 @@ impl EngineCore {
 }
 
 impl EngineCommons {
+    /// Returns what the operations that were recorded so far have moved and waited for; `None` without a trace.
+    pub(super) fn recorded(&self) -> Option<RecordedTotals> {
+        Some(self.trace.as_ref()?.totals())
+    }
+
     /// Returns the time for [`trace_send`](Self::trace_send), or 0 without a trace.
     #[inline]
     pub(super) fn trace_time(&self) -> u64 {

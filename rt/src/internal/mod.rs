@@ -58,7 +58,7 @@ pub mod view {
         clock::machine_nanos,
         view::{
             PERIOD, ProcessStat, PublishedComm, PublishedPeer, PublishedWait, RankPhase,
-            RankSnapshot, StoredGroup, WaitKind, layout, look, report,
+            RankSnapshot, RecordedTotals, StoredGroup, WaitKind, layout, look, report,
         },
     };
 }

@@ -10,7 +10,6 @@
 //! once per short tick.
 
 use std::{
-    fs,
     sync::{Arc, OnceLock, Weak, atomic::Ordering},
     thread::{self, JoinHandle},
     time::Duration,
@@ -20,6 +19,7 @@ use crate::{
     executor::without_turns,
     shared::RuntimeShared,
     sync::{self, AtomicBool, Thread},
+    threads::processor_nanos,
 };
 
 /// Length of a tick: so long that it costs almost nothing (one short wake-up per millisecond), and short compared with
@@ -66,9 +66,8 @@ impl ProgressAgent {
         } else {
             TICK
         };
-        let name = format!("ripstop-{}", shared.place.rank);
         thread::Builder::new()
-            .name(name)
+            .name(agent_name(shared.place.rank.0))
             .stack_size(256 << 10)
             .spawn(move || without_turns(|| run(&weak, tick)))
     }
@@ -98,9 +97,8 @@ impl ProgressAgent {
     /// Returns the processor time that the agent has used; `None` without an agent, or if the system does not report
     /// it.
     pub(crate) fn cpu(&self) -> Option<Duration> {
-        let number = self.number.get()?.as_raw_nonzero();
-        let stat = fs::read_to_string(format!("/proc/self/task/{number}/schedstat")).ok()?;
-        let nanos = stat.split(' ').next()?.parse().ok()?;
+        let number = self.number.get()?.as_raw_nonzero().get();
+        let nanos = processor_nanos("self", number.cast_unsigned())?;
         Some(Duration::from_nanos(nanos))
     }
 
@@ -137,6 +135,11 @@ impl ProgressAgent {
     pub(crate) fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::SeqCst)
     }
+}
+
+/// Returns the name of the agent's thread.
+pub(crate) fn agent_name(rank: u32) -> String {
+    format!("ripstop-{rank}")
 }
 
 fn run(shared: &Weak<RuntimeShared>, tick: Duration) {

@@ -18,7 +18,7 @@ mod uring;
 mod watchdog;
 
 pub(crate) use self::{
-    agent::ProgressAgent,
+    agent::{ProgressAgent, agent_name},
     backend::{BackendChoice, Notifier, SleepBackend, open, probe},
     cooldown::{Cooldown, CooldownAction},
     seat::SeatLock,

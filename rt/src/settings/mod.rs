@@ -63,6 +63,12 @@ pub struct Settings {
     pub trace: PathBuf,
     /// `RIPSTOP_PROFILE`; empty means no profile.
     pub profile: PathBuf,
+    /// `RIPSTOP_METRICS`; empty means no metrics.
+    pub metrics: PathBuf,
+    /// `RIPSTOP_METRICS_PERIOD`.
+    pub metrics_period: Duration,
+    /// `RIPSTOP_METRICS_BY_RANK`.
+    pub metrics_by_rank: bool,
     /// `RIPSTOP_LOG`.
     pub log: LogLevel,
     /// `RIPSTOP_COLLECTIVES`.
@@ -124,6 +130,9 @@ impl Settings {
             stuck_after: Duration::from_secs(300),
             trace: PathBuf::new(),
             profile: PathBuf::new(),
+            metrics: PathBuf::new(),
+            metrics_period: Duration::from_secs(15),
+            metrics_by_rank: false,
             log: LogLevel::Warn,
             collectives: Executor::Offload,
             algorithms: BTreeMap::new(),

@@ -223,6 +223,29 @@ pub(super) const TABLE: &[SettingSpec] = &[
         path,
         path_text
     ),
+    row!(
+        metrics: "RIPSTOP_METRICS",
+        "none | a directory",
+        "where the lowest rank of each node writes what the ranks of the node do, in a file `ripstop-JOB-RANK.prom` that the \
+         textfile collector of Prometheus' node_exporter reads. The rank removes the file when it leaves the job",
+        path,
+        path_text
+    ),
+    row!(
+        metrics_period: "RIPSTOP_METRICS_PERIOD",
+        "1..=3600 seconds",
+        "the time after which that file is written anew",
+        |value| within(1..=3_600, value).map(Duration::from_secs),
+        |time: &Duration| time.as_secs().to_string()
+    ),
+    row!(
+        metrics_by_rank: "RIPSTOP_METRICS_BY_RANK",
+        "on | off",
+        "whether the metrics in that file are those of each rank, with the label `rank`, and not those of all ranks of the \
+         node together",
+        named,
+        name_of
+    ),
     algorithm!(
         "RIPSTOP_BARRIER",
         "barrier",

@@ -269,7 +269,7 @@ impl TraceRecord {
         })
     }
 
-    fn op(&self) -> Option<TracedOp> {
+    pub(super) fn op(&self) -> Option<TracedOp> {
         let kind = TracedKind::of(self.op)?;
         let given = |number: u32| (number != ANY).then_some(number);
         (self.begin <= self.end).then_some(TracedOp {

@@ -26,7 +26,7 @@ use crate::{
     clock::{ClockTime, machine_nanos},
     ops::{MessageStatus, OpInfo},
     proto::{collective_id::CollectiveId, wire::OpId},
-    view::PERIOD,
+    view::{PERIOD, RecordedTotals},
 };
 
 /// Records what the engine reports. It takes as much memory as a block and the operations in flight.
@@ -47,6 +47,7 @@ pub(crate) struct TraceRecorder {
     lines: BTreeMap<usize, u32>,
     names: BTreeMap<String, u32>,
     texts: u32,
+    totals: RecordedTotals,
     /// When the records were last written because the rank was about to sleep, if it publishes no view.
     flushed: Option<ClockTime>,
 }
@@ -95,6 +96,7 @@ impl TraceRecorder {
             lines: BTreeMap::new(),
             names: BTreeMap::new(),
             texts: 0,
+            totals: RecordedTotals::default(),
             flushed: None,
         })
     }
@@ -213,6 +215,11 @@ impl TraceRecorder {
         self.push_ended(open)
     }
 
+    /// Returns what the operations that have ended have moved and waited for.
+    pub(crate) fn totals(&self) -> RecordedTotals {
+        self.totals
+    }
+
     /// Writes what was recorded, for the case that the rank is killed.
     pub(crate) fn flush(&mut self) {
         self.write_block();
@@ -298,9 +305,25 @@ impl TraceRecorder {
 
     /// Appends a record. Returns a waker that reports it, if a subscriber may want that.
     fn push(&mut self, record: &TraceRecord, at: &'static Location<'static>) -> Option<Waker> {
+        self.add_to_totals(record);
         self.block.extend_from_slice(bytes_of(record));
         self.write_full_block();
         ReportedOp::waker(self.me, record, || self.name_of(record), at)
+    }
+
+    fn add_to_totals(&mut self, record: &TraceRecord) {
+        let Some(op) = record.op() else {
+            return;
+        };
+        let totals = &mut self.totals;
+        // The kinds are numbered from 1 on.
+        totals.waited[op.kind as usize - 1] += op.waited();
+        let is_whole = op.flags & (TracedOp::FAILED | TracedOp::DROPPED) == 0;
+        match op.kind {
+            TracedKind::Send if is_whole => totals.sent_bytes += op.bytes,
+            TracedKind::Recv if is_whole => totals.received_bytes += op.bytes,
+            _ => {}
+        }
     }
 
     fn name_of(&self, record: &TraceRecord) -> String {

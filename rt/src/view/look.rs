@@ -64,17 +64,34 @@ impl SeenRank {
     /// Opens the view of a process that is this rank of a job of this size; `None` if it has none yet.
     #[must_use]
     pub fn of_process(pid: u32, rank: u32, size: u32) -> Option<Self> {
-        let own = innermost_pid(pid)?;
+        Self::find(pid, |head| (head.rank, head.size) == (rank, size))
+    }
+
+    /// Opens the view of a process that is a rank of the job with this number on this node; `None` if it is none.
+    pub(crate) fn of_job(pid: u32, job: u64) -> Option<Self> {
+        Self::find(pid, |head| head.job == job)
+    }
+
+    /// Opens the first view of a process that is its own, and not one that a launcher has open for its ranks, and that
+    /// `is_meant`.
+    fn find(pid: u32, is_meant: impl Fn(&ViewHead) -> bool) -> Option<Self> {
         let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
+        let mut own = None;
         descriptors.flatten().find_map(|entry| {
             let link = fs::read_link(entry.path()).ok()?;
             is_view(link.to_str()?).then_some(())?;
             let file = open_view(&entry.path()).ok()?;
             let head = ViewHead::read(&file).ok()?;
-            // A launcher below this one has the views of its own ranks open.
-            let is_meant = (head.rank, head.size, head.pid) == (rank, size, own);
-            is_meant.then(|| Self::new(head, file, Some(pid)))
+            let own = *own.get_or_insert_with(|| innermost_pid(pid));
+            let is_found = own == Some(head.pid) && is_meant(&head);
+            is_found.then(|| Self::new(head, file, Some(pid)))
         })
+    }
+
+    /// Returns the world rank.
+    #[must_use]
+    pub const fn rank(&self) -> u32 {
+        self.head.rank
     }
 
     /// Returns the process id as seen from here, or the rank's own word if its process is gone.

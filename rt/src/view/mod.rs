@@ -27,7 +27,8 @@ pub use in_flight::OperationInFlight;
 pub use process_stat::ProcessStat;
 pub(crate) use publisher::ViewPublisher;
 pub use snapshot::{
-    PublishedComm, PublishedPeer, PublishedWait, RankPhase, RankSnapshot, StoredGroup, WaitKind,
+    PublishedComm, PublishedPeer, PublishedWait, RankPhase, RankSnapshot, RecordedTotals,
+    StoredGroup, WaitKind,
 };
 
 use std::time::Duration;

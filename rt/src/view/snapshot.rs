@@ -33,6 +33,19 @@ pub struct RankSnapshot {
     pub comms: Vec<PublishedComm>,
     /// Messages that no receive has taken.
     pub stored: Vec<StoredGroup>,
+    /// What the operations of the application have moved and waited for so far; `None` unless the rank records a trace.
+    pub recorded: Option<RecordedTotals>,
+}
+
+/// Sums over the operations that a trace has recorded, apart from those in flight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecordedTotals {
+    /// Bytes of messages that this rank has sent.
+    pub sent_bytes: u64,
+    /// Bytes of messages that this rank has received.
+    pub received_bytes: u64,
+    /// Nanoseconds for which futures waited: for sends, receives, probes, collectives and accesses to windows.
+    pub waited: [u64; 5],
 }
 
 /// What a rank was doing.
@@ -163,6 +176,22 @@ pub struct StoredGroup {
     pub bytes: u64,
     /// Elements of the first message.
     pub name: String,
+}
+
+impl RankSnapshot {
+    /// Returns how many messages this rank has sent to peers and received from them since an earlier snapshot. The counts of a
+    /// peer wrap around.
+    #[must_use]
+    pub fn exchanged_since(&self, earlier: &Self) -> [u64; 2] {
+        let mut counts = [0_u64; 2];
+        for peer in &self.peers {
+            let before = earlier.peers.iter().find(|before| before.rank == peer.rank);
+            let (sent, received) = before.map_or((0, 0), |before| (before.sent, before.received));
+            counts[0] += u64::from(peer.sent.wrapping_sub(sent));
+            counts[1] += u64::from(peer.received.wrapping_sub(received));
+        }
+        counts
+    }
 }
 
 impl RankPhase {

@@ -327,6 +327,11 @@ impl Exchange for Pmi1Client {
         }
     }
 
+    fn job_name(&self) -> Option<String> {
+        let pid = self.space.strip_prefix("ripstop-").filter(|_| self.ours);
+        Some(pid.unwrap_or(&self.space).to_owned())
+    }
+
     fn reporter(&self) -> Option<FailureReporter> {
         let socket = self.stream.duplicate().ok().filter(|_| self.hears)?;
         Some(FailureReporter::socket(socket))

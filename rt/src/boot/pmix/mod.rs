@@ -16,7 +16,7 @@ use super::{Boot, BootError, Environment, Exchange, Node, check_key, check_value
 
 /// Returns true if a PMIx server has started this process.
 pub(super) fn is_offered(environment: &Environment) -> bool {
-    ["PMIX_NAMESPACE", "PMIX_RANK"]
+    [NAMESPACE, "PMIX_RANK"]
         .iter()
         .all(|name| environment.get(name).is_some())
 }
@@ -39,6 +39,7 @@ pub(super) fn join(environment: &Environment) -> Result<Boot, BootError> {
     let client = PmixClient {
         library,
         me,
+        namespace: environment.get(NAMESPACE).map(str::to_owned),
         limit,
         staged: BTreeMap::new(),
         over: false,
@@ -59,12 +60,17 @@ pub(super) fn join(environment: &Environment) -> Result<Boot, BootError> {
     })
 }
 
+/// Variable with the name of the job.
+const NAMESPACE: &str = "PMIX_NAMESPACE";
+
 static JOINED: AtomicBool = AtomicBool::new(false);
 
 /// A rank that has joined.
 struct PmixClient {
     library: &'static PmixLibrary,
     me: PmixProc,
+    /// Name of the job, if the environment says it.
+    namespace: Option<String>,
     limit: Duration,
     /// Values put since the last fence. They are staged here because the library would publish them immediately.
     staged: BTreeMap<CString, CString>,
@@ -168,6 +174,10 @@ impl Exchange for PmixClient {
             Some(PmixEntry::Text(text)) => Ok(Some(text)),
             found => Err(unsaid(of, &c_text(key), found)),
         }
+    }
+
+    fn job_name(&self) -> Option<String> {
+        self.namespace.clone()
     }
 
     fn abort(&mut self, code: i32, why: &str) {

@@ -11,14 +11,15 @@ use bytemuck::{Pod, Zeroable, bytes_of};
 use rustix::io::pread;
 
 use super::snapshot::{
-    PublishedComm, PublishedPeer, PublishedWait, RankPhase, RankSnapshot, StoredGroup, WaitKind,
+    PublishedComm, PublishedPeer, PublishedWait, RankPhase, RankSnapshot, RecordedTotals,
+    StoredGroup, WaitKind,
 };
 
 /// Name of the memfd. Under `/proc/PID/fd` it is `/memfd:ripstop-view (deleted)`.
 pub const VIEW_NAME: &str = "ripstop-view";
 
 /// Version of the layout. A reader reads no other.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 const MAGIC: [u8; 8] = *b"ripstopV";
 
@@ -80,6 +81,8 @@ struct SlotHead {
     peers: u32,
     text: u32,
     zero: u32,
+    /// The fields of [`RecordedTotals`], in their order.
+    recorded: [u64; 7],
 }
 
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -132,6 +135,7 @@ struct PeerRecord {
 const PASSIVE: u32 = 1;
 const TRUNCATED: u32 = 2;
 const ALL_PEERS: u32 = 4;
+const RECORDED: u32 = 8;
 
 const HAS_PEER: u32 = 1;
 const HAS_TAG: u32 = 2;
@@ -300,13 +304,15 @@ pub fn encode(snapshot: &RankSnapshot) -> Vec<u8> {
         phase: snapshot.phase as u32,
         flags: flag(snapshot.is_passive, PASSIVE)
             | flag(is_truncated, TRUNCATED)
-            | flag(has_all_peers, ALL_PEERS),
+            | flag(has_all_peers, ALL_PEERS)
+            | flag(snapshot.recorded.is_some(), RECORDED),
         waits: count(waits.len()),
         comms: count(comms.len()),
         stored: count(stored.len()),
         peers: count(peers.len()),
         text: count(text.len()),
         zero: 0,
+        recorded: snapshot.recorded.unwrap_or_default().words(),
     };
     head.checksum = checksum(&head, &body);
     let mut bytes = bytes_of(&head).to_vec();
@@ -357,6 +363,7 @@ pub fn decode(bytes: &[u8]) -> Option<RankSnapshot> {
         waits,
         comms,
         stored,
+        recorded: (head.flags & RECORDED != 0).then(|| RecordedTotals::of_words(head.recorded)),
     })
 }
 
@@ -382,6 +389,29 @@ fn body_len(head: &SlotHead) -> Option<usize> {
         len.checked_add((count as usize).checked_mul(each)?)
     })?;
     (len <= SLOT_LEN - size_of::<SlotHead>()).then_some(len)
+}
+
+impl RecordedTotals {
+    const fn words(self) -> [u64; 7] {
+        let [send, recv, probe, collective, remote] = self.waited;
+        [
+            self.sent_bytes,
+            self.received_bytes,
+            send,
+            recv,
+            probe,
+            collective,
+            remote,
+        ]
+    }
+
+    const fn of_words([sent_bytes, received_bytes, waited @ ..]: [u64; 7]) -> Self {
+        Self {
+            sent_bytes,
+            received_bytes,
+            waited,
+        }
+    }
 }
 
 impl WaitRecord {

@@ -55,6 +55,11 @@ fn snapshot(number: u64, waits: usize) -> RankSnapshot {
             bytes: 16,
             name: "f64 x 1".to_owned(),
         }],
+        recorded: number.is_multiple_of(2).then_some(RecordedTotals {
+            sent_bytes: 11,
+            received_bytes: 12,
+            waited: [1, 2, 3, 4, 5],
+        }),
     }
 }
 
@@ -107,7 +112,7 @@ fn a_view_of_another_version_is_named_and_one_of_nothing_refused() {
     let file = view(&[snapshot(1, 1)], 1);
     pwrite(&file, &9_u32.to_ne_bytes(), 8).unwrap();
     let why = RankView::read(&file).unwrap_err().to_string();
-    assert!(why.contains("layout 9, this command 2"), "{why}");
+    assert!(why.contains("layout 9, this command 3"), "{why}");
     let empty = memfd_create(VIEW_NAME, MemfdFlags::CLOEXEC).unwrap();
     let too_short = RankView::read(&empty).unwrap_err();
     assert!(too_short.to_string().contains("too short"));

@@ -3,6 +3,7 @@
 //! [`StuckReport::of`] compares the looks, groups ranks that wait for the same, and gives a verdict. It says *deadlock* only of
 //! ranks that all sleep, and whose operations can be ended by these ranks alone, in both looks.
 
+mod rank_state;
 mod verdict;
 mod wait_graph;
 pub(super) mod words;
@@ -12,6 +13,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub use self::rank_state::RankState;
 use self::{
     verdict::verdict,
     wait_graph::{RankStanding, WaitGraph},

@@ -1,7 +1,7 @@
 //! What a table says of each rank, from two looks at the job. Pure.
 
-use ripstop_rt::internal::view::report::{ObservedJob, ObservedRank, ProcessState};
-use ripstop_rt::internal::view::{RankPhase, RankSnapshot};
+use ripstop_rt::internal::view::RankSnapshot;
+use ripstop_rt::internal::view::report::{ObservedJob, ObservedRank, ProcessState, RankState};
 use serde_json::{Value, json};
 
 /// The ranks of a job that were found, by number.
@@ -18,7 +18,7 @@ pub(super) struct JobRows {
 pub(super) struct RankRow {
     pub(super) rank: u32,
     pub(super) pid: u32,
-    pub(super) state: &'static str,
+    pub(super) state: RankState,
     /// Percent of one processor.
     pub(super) processor: Option<u32>,
     pub(super) rates: Option<RankRates>,
@@ -69,9 +69,7 @@ impl JobRows {
 
     /// Returns true if all ranks that were found have left or ended.
     pub(super) fn is_over(&self) -> bool {
-        self.ranks
-            .iter()
-            .all(|row| [ENDED, LEFT].contains(&row.state))
+        self.ranks.iter().all(|row| row.state.is_over())
     }
 
     pub(super) fn json(&self) -> Value {
@@ -89,7 +87,7 @@ impl RankRow {
         let mut row = Self {
             rank: rank.rank,
             pid: rank.pid,
-            state: state(rank),
+            state: rank.state(),
             processor: match rank.process {
                 ProcessState::Alive { percent, .. } if job.between > 0 => Some(percent),
                 _ => None,
@@ -122,7 +120,7 @@ impl RankRow {
         json!({
             "rank": self.rank,
             "pid": self.pid,
-            "state": self.state,
+            "state": self.state.name(),
             "processor_percent": self.processor,
             "ended_per_s": rate(|rates| rates.ended),
             "sent_per_s": rate(|rates| rates.sent),
@@ -152,41 +150,13 @@ impl RankRates {
             .filter(|nanos| *nanos > 0)? as f64
             / 1e9;
         let has_ended = later.ended.saturating_sub(earlier.ended);
-        let mut counts = [0_u64; 2];
-        for peer in &later.peers {
-            let before = earlier.peers.iter().find(|before| before.rank == peer.rank);
-            let (sent, received) = before.map_or((0, 0), |before| (before.sent, before.received));
-            // The counts of a peer wrap around.
-            counts[0] += u64::from(peer.sent.wrapping_sub(sent));
-            counts[1] += u64::from(peer.received.wrapping_sub(received));
-        }
+        let counts = later.exchanged_since(earlier);
         let [sent, received] = counts.map(|count| count as f64 / seconds);
         Some(Self {
             ended: has_ended as f64 / seconds,
             sent,
             received,
         })
-    }
-}
-
-const ENDED: &str = "ended";
-const LEFT: &str = "left";
-
-/// Returns the state of a rank in a word.
-fn state(rank: &ObservedRank) -> &'static str {
-    match (&rank.process, &rank.view) {
-        (_, Ok(view)) if view.snapshot.phase == RankPhase::Left => LEFT,
-        (ProcessState::Ended { .. }, _) => ENDED,
-        (ProcessState::Stopped, _) => "stopped",
-        (ProcessState::InKernel { .. }, _) => "in kernel",
-        (ProcessState::Alive { .. }, Err(_)) => "unreadable",
-        (ProcessState::Alive { .. }, Ok(view)) => match view.snapshot.phase {
-            RankPhase::Starting => "starting",
-            _ if !view.is_current => "active",
-            RankPhase::Waiting => "waiting",
-            RankPhase::Elsewhere => "computing",
-            RankPhase::Left => LEFT,
-        },
     }
 }
 

@@ -74,7 +74,7 @@ fn line(row: &RankRow, columns: usize) -> String {
         "{:>5} {:>7} {:<10} {:>4} {:>7} {:>6} {:>6} {:>6}  {}",
         row.rank,
         row.pid,
-        row.state,
+        row.state.name(),
         known(row.processor),
         rate(row.rates.map(|rates| rates.ended)),
         rate(row.rates.map(|rates| rates.sent)),
@@ -123,6 +123,8 @@ fn age(row: &RankRow) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use ripstop_rt::internal::view::report::RankState;
+
     use super::super::rows::{JobRows, OldestOperation, RankRates, RankRow};
     use super::*;
 
@@ -130,7 +132,7 @@ mod tests {
         let ranks = (0..).zip(ages_s).map(|(rank, &age)| RankRow {
             rank,
             pid: 4711 + rank,
-            state: "waiting",
+            state: RankState::Waiting,
             processor: Some(3),
             rates: (age > 0).then_some(RankRates {
                 ended: 1204.4,

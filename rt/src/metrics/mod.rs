@@ -1,0 +1,160 @@
+//! What the ranks of a node do, as metrics that Prometheus collects.
+//!
+//! With `RIPSTOP_METRICS=DIR`, the lowest rank of each node writes a file in the text format of Prometheus, which the textfile
+//! collector of node_exporter reads. The numbers come from the views of the node's ranks (rt/src/view), so no rank counts
+//! anything for them. A thread of that rank reads the views and writes the file, because a slow disk must not delay messages.
+//! Between two files the thread sleeps.
+//!
+//! - `node_metrics`: the numbers, from looks at the ranks.
+//! - `text_format`: the numbers as text. Pure.
+//! - `metrics_file`: the file, and files that killed jobs have left.
+
+mod metrics_file;
+mod node_metrics;
+mod rank_metrics;
+mod text_format;
+
+use std::{
+    fs, io,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use self::{metrics_file::MetricsFile, node_metrics::NodeMetrics, text_format::NodeLabels};
+use crate::{
+    boot::Boot,
+    error::{Error, ErrorKind, Result},
+    settings::Settings,
+};
+
+/// The thread that writes the metrics of a node. Dropped, it ends, and the file is removed.
+#[derive(Debug)]
+pub(crate) struct MetricsWriter {
+    thread: Option<JoinHandle<()>>,
+    has_ended: Arc<AtomicBool>,
+}
+
+/// Longest name of a job in the name of its file, in bytes.
+const NAME_MAX: usize = 100;
+
+impl MetricsWriter {
+    /// Writes the first file and starts the thread, if `RIPSTOP_METRICS` names a directory and this rank is the lowest of its
+    /// node. `job` is the number that the ranks of the node have in common. Ranks that are threads have no metrics.
+    ///
+    /// # Errors
+    /// The file cannot be written, or the ranks publish no views.
+    pub(crate) fn start(settings: &Settings, boot: &Boot, job: u64) -> Result<Option<Self>> {
+        let directory = &settings.metrics;
+        if directory.as_os_str().is_empty() || boot.found == "threads" {
+            return Ok(None);
+        }
+        if !settings.view {
+            return Err(setup(
+                "RIPSTOP_METRICS is set and RIPSTOP_VIEW is off, but metrics are made of views: unset one of the two".to_owned(),
+            ));
+        }
+        if boot.node.leader() != boot.rank {
+            return Ok(None);
+        }
+        let started = Self::start_in(directory, settings, boot, job);
+        started.map(Some).map_err(|why| {
+            setup(format!(
+                "RIPSTOP_METRICS is {}, and rank {} cannot write metrics there: {why}. Name a directory that exists and where \
+                 each user of Ripstop may make files, or unset the variable",
+                directory.display(),
+                boot.rank
+            ))
+        })
+    }
+
+    fn start_in(directory: &Path, settings: &Settings, boot: &Boot, job: u64) -> io::Result<Self> {
+        // The program may change its working directory later.
+        let directory = fs::canonicalize(directory)?;
+        metrics_file::remove_abandoned(&directory)?;
+        let name = boot.exchange.job_name();
+        let name = name.unwrap_or_else(|| std::process::id().to_string());
+        let path = directory.join(format!(
+            "ripstop-{}-{}.prom",
+            in_file_name(&name),
+            boot.rank
+        ));
+        let labels = NodeLabels {
+            job: name,
+            node: rustix::system::uname()
+                .nodename()
+                .to_string_lossy()
+                .into_owned(),
+            by_rank: settings.metrics_by_rank,
+        };
+        let mut node = NodeMetrics::new(boot.node.ranks.clone(), boot.size, job);
+        let mut file = MetricsFile::new(path);
+        let mut write = move || file.write(&text_format::text(&node.observe(), &labels));
+        write()?;
+        let has_ended = Arc::new(AtomicBool::new(false));
+        let (period, is_over) = (settings.metrics_period, Arc::clone(&has_ended));
+        let thread = thread::Builder::new()
+            .name("ripstop-metrics".to_owned())
+            .stack_size(256 << 10)
+            .spawn(move || repeat(write, period, &is_over))?;
+        Ok(Self {
+            thread: Some(thread),
+            has_ended,
+        })
+    }
+}
+
+impl Drop for MetricsWriter {
+    fn drop(&mut self) {
+        self.has_ended.store(true, SeqCst);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // A panic of the thread was printed, and matters to no rank.
+            let _ended = thread.join();
+        }
+    }
+}
+
+/// Calls `write` once in a period until the writer has ended. Drops it then, and the file with it.
+fn repeat(mut write: impl FnMut() -> io::Result<()>, period: Duration, has_ended: &AtomicBool) {
+    let mut is_told = false;
+    loop {
+        thread::park_timeout(period);
+        if has_ended.load(SeqCst) {
+            return;
+        }
+        if let Err(error) = write()
+            && !is_told
+        {
+            is_told = true;
+            tracing::warn!(target: "ripstop::boot", %error, "the file of RIPSTOP_METRICS cannot be written: it stays as it is");
+        }
+    }
+}
+
+/// Returns a job's name as it may be a part of a file's name.
+fn in_file_name(name: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    let plain = name.chars().map(|c| if is_plain(c) { c } else { '_' });
+    plain.take(NAME_MAX).collect()
+}
+
+fn setup(sentence: String) -> Error {
+    Error::new("init", ErrorKind::Setup(sentence))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::in_file_name;
+
+    #[test]
+    fn a_job_of_any_name_has_a_file_in_the_directory() {
+        assert_eq!(in_file_name("4711.0"), "4711.0");
+        assert_eq!(in_file_name("../a b/\u{e9}"), ".._a_b__");
+        assert_eq!(in_file_name(&"x".repeat(300)).len(), 100);
+    }
+}
