@@ -15,6 +15,7 @@ mod files;
 mod known_programs;
 mod outputs;
 mod roles;
+mod running;
 mod spans;
 
 use std::{
@@ -51,6 +52,10 @@ impl TraceFolder {
     }
 
     fn run_with(&self, ranks: u32, role: &str, variables: &[(&str, &str)]) -> Output {
+        self.command(ranks, role, variables).output().unwrap()
+    }
+
+    fn command(&self, ranks: u32, role: &str, variables: &[(&str, &str)]) -> Command {
         let mut command = Command::new(RIPSTOP);
         command.args(["run", "-n", &ranks.to_string(), "--timeout", "120", "--"]);
         // A write behind the limit of a file's length fails, instead of killing the rank.
@@ -60,7 +65,8 @@ impl TraceFolder {
         command
             .env(roles::ROLE, role)
             .envs(variables.iter().copied());
-        command.current_dir(&self.0).output().unwrap()
+        command.current_dir(&self.0);
+        command
     }
 
     /// Runs the ranks, and fails the test if they fail.

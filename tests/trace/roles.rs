@@ -2,7 +2,9 @@
 
 use std::{
     hint::black_box,
-    mem, thread,
+    mem,
+    path::Path,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -96,9 +98,30 @@ async fn play(role: &str, world: &Comm) -> Result<(), ripstop::Error> {
             }
             world.gather(0, vec![1_u64]).await?; // waits as the root
         }
+        "goes_on" => goes_on(world).await?,
         _ => play_many(role, world).await?,
     }
     Ok(())
+}
+
+/// Sends from rank 0 to rank 1 until there is a file `stop`.
+async fn goes_on(world: &Comm) -> Result<(), ripstop::Error> {
+    let is_sender = world.rank() == 0;
+    loop {
+        let is_over = u8::from(is_sender && Path::new("stop").exists());
+        if is_sender {
+            world.send(1, 5, vec![is_over; 10]).await?;
+            world.sleep(Duration::from_millis(2)).await;
+        } else {
+            let (got, _) = world.recv::<u8>(0, 5).await?; // receives while the job runs
+            if got[0] == 1 {
+                return Ok(());
+            }
+        }
+        if is_over == 1 {
+            return Ok(());
+        }
+    }
 }
 
 /// Plays the roles that have several messages, or none.

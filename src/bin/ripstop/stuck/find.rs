@@ -200,6 +200,29 @@ impl JobSearch {
 }
 
 impl FoundJob {
+    /// Finds the job of which this is a number, or the only job.
+    ///
+    /// # Errors
+    /// There is no such job, or there are several.
+    pub(crate) fn find(number: Option<u32>) -> Result<Self, String> {
+        let search = JobSearch::of_machine();
+        let mut jobs = search.selected(number, "").map_err(|sentence| {
+            let sentences = [sentence].into_iter().chain(search.unreadable(number));
+            sentences.collect::<Vec<_>>().join("; ")
+        })?;
+        match (jobs.pop(), number) {
+            (Some(job), _) if jobs.is_empty() => Ok(job),
+            (last, number) => {
+                jobs.extend(last);
+                let number = number.map_or_else(String::new, |number| number.to_string());
+                let list = Self::list(&jobs);
+                Err(format!(
+                    "process or job {number} has several jobs: name a process of one of them, {list}"
+                ))
+            }
+        }
+    }
+
     fn of(views: &[&FoundView]) -> Self {
         let mut ranks = Vec::new();
         let mut processes = Vec::new();
@@ -224,6 +247,11 @@ impl FoundJob {
     /// Returns true if this is the number of a process of the job or above it, or of its Slurm job.
     pub(crate) fn is_named(&self, number: u32) -> bool {
         self.processes.contains(&number) || self.slurm == Some(number)
+    }
+
+    /// Returns the ranks, with the number and the process id of each.
+    pub(crate) fn processes(&self) -> impl Iterator<Item = (u32, u32)> {
+        self.ranks.iter().map(|rank| (rank.rank(), rank.pid()))
     }
 
     /// Returns the process id of one rank.

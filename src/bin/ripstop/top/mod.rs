@@ -12,10 +12,7 @@ use ripstop_rt::internal::view::look::JobLook;
 use ripstop_rt::internal::view::report::ObservedJob;
 
 use crate::stderr_lines::print_line;
-use crate::stuck::{
-    find::{FoundJob, JobSearch},
-    pause,
-};
+use crate::stuck::{find::FoundJob, pause};
 use rows::JobRows;
 use screen::LiveScreen;
 
@@ -54,7 +51,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 const FAILED: u8 = 3;
 
 pub(crate) fn run(args: &TopArgs) -> ExitCode {
-    let job = match found(args.job) {
+    let job = match FoundJob::find(args.job) {
         Ok(job) => job,
         Err(sentence) => crate::reject("top", &sentence),
     };
@@ -71,33 +68,6 @@ pub(crate) fn run(args: &TopArgs) -> ExitCode {
         Err(why) => {
             print_line("ripstop top", &format!("the output failed: {why}"));
             ExitCode::from(FAILED)
-        }
-    }
-}
-
-/// Finds the job that is meant.
-fn found(number: Option<u32>) -> Result<FoundJob, String> {
-    let search = JobSearch::of_machine();
-    let mut jobs = match search.selected(number, "") {
-        Ok(jobs) => jobs,
-        Err(sentence) => {
-            let unreadable = search.unreadable(number);
-            return Err([sentence]
-                .into_iter()
-                .chain(unreadable)
-                .collect::<Vec<_>>()
-                .join("; "));
-        }
-    };
-    match (jobs.pop(), number) {
-        (Some(job), _) if jobs.is_empty() => Ok(job),
-        (last, number) => {
-            jobs.extend(last);
-            let number = number.map_or_else(String::new, |number| number.to_string());
-            let list = FoundJob::list(&jobs);
-            Err(format!(
-                "process or job {number} has several jobs: name a process of one of them, {list}"
-            ))
         }
     }
 }
@@ -142,7 +112,7 @@ fn show_live(mut job: FoundJob, number: Option<u32>) -> io::Result<()> {
         }
         // Ranks may start after the command.
         if !job.is_whole()
-            && let Ok(again) = found(number)
+            && let Ok(again) = FoundJob::find(number)
         {
             job = again;
         }

@@ -2,17 +2,23 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use ripstop_rt::internal::trace::format::TraceContent;
+use ripstop_rt::internal::trace::format::{HEAD_LEN, TraceContent};
+use ripstop_rt::internal::view::look::open_view;
+
+use crate::stuck::find::FoundJob;
 
 /// The traces of a job's ranks, by rank, and what is to be said about their files.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct JobTraces {
     pub(crate) ranks: BTreeMap<u32, TraceContent>,
     pub(crate) notes: Vec<String>,
     /// Number of ranks of the job.
     pub(crate) size: u32,
+    /// The first file.
+    first: String,
 }
 
 impl JobTraces {
@@ -21,38 +27,55 @@ impl JobTraces {
     /// # Errors
     /// There is no such file, a file is no trace, or the files are of several jobs.
     pub(crate) fn read(names: &[PathBuf]) -> Result<Self, String> {
-        let mut traces = Self {
-            ranks: BTreeMap::new(),
-            notes: Vec::new(),
-            size: 0,
-        };
-        let mut first = None;
+        let mut traces = Self::default();
         for file in names.iter().map(|name| files_of(name)) {
             for file in file? {
-                let bytes = fs::read(&file).map_err(|why| format!("{}: {why}", file.display()))?;
-                let content = TraceContent::read(&bytes)
-                    .map_err(|why| format!("{}: {why}", file.display()))?;
-                let size = content.size;
-                let (before, its) = first.get_or_insert_with(|| (file.clone(), size));
-                if *its != size {
-                    return Err(format!(
-                        "{} is of a job of {its} ranks, and {} of one of {size}: delete the files of the older job",
-                        before.display(),
-                        file.display()
-                    ));
-                }
-                traces.size = size;
-                let rank = content.rank;
-                if traces.ranks.insert(rank, content).is_some() {
-                    return Err(format!(
-                        "{}: there is another file of rank {rank}",
-                        file.display()
-                    ));
-                }
+                let shown = file.display().to_string();
+                let bytes = fs::read(&file).map_err(|why| format!("{shown}: {why}"))?;
+                traces.add(shown, &bytes)?;
             }
         }
         traces.add_notes();
         Ok(traces)
+    }
+
+    /// Reads what the ranks of a job that runs have recorded so far.
+    ///
+    /// # Errors
+    /// No rank records anything, or a file cannot be read.
+    pub(crate) fn of_job(job: &FoundJob) -> Result<Self, String> {
+        let mut traces = Self::default();
+        for (rank, pid) in job.processes() {
+            if let Some(bytes) = recorded_by(pid, rank) {
+                traces.add(format!("the trace of process {pid}"), &bytes)?;
+            }
+        }
+        if traces.ranks.is_empty() {
+            return Err(format!(
+                "the ranks of the {} record nothing: start the job with RIPSTOP_PROFILE=1 or RIPSTOP_TRACE=FILE",
+                job.name()
+            ));
+        }
+        traces.add_notes();
+        Ok(traces)
+    }
+
+    fn add(&mut self, file: String, bytes: &[u8]) -> Result<(), String> {
+        let content = TraceContent::read(bytes).map_err(|why| format!("{file}: {why}"))?;
+        let (rank, size) = (content.rank, content.size);
+        if self.ranks.is_empty() {
+            (self.first, self.size) = (file.clone(), size);
+        }
+        if self.size != size {
+            return Err(format!(
+                "{} is of a job of {} ranks, and {file} of one of {size}: delete the files of the older job",
+                self.first, self.size
+            ));
+        }
+        match self.ranks.insert(rank, content) {
+            Some(_) => Err(format!("{file}: there is another file of rank {rank}")),
+            None => Ok(()),
+        }
     }
 
     fn add_notes(&mut self) {
@@ -88,6 +111,31 @@ impl JobTraces {
             self.notes.push(sentence);
         }
     }
+}
+
+/// Returns the trace that a process records as this rank, as far as it is written; `None` if the process records none. The file
+/// may be in a folder that only the process sees.
+fn recorded_by(pid: u32, rank: u32) -> Option<Vec<u8>> {
+    let end = format!(".{rank}");
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
+    descriptors.flatten().find_map(|entry| {
+        let link = fs::read_link(entry.path()).ok()?;
+        let name = link.to_str()?;
+        let name = name.strip_suffix(" (deleted)").unwrap_or(name);
+        name.ends_with(&end).then_some(())?;
+        let mut file = open_view(&entry.path()).ok()?;
+        let mut bytes = vec![0; HEAD_LEN];
+        file.read_exact(&mut bytes).ok()?;
+        let head = TraceContent::read(&bytes).ok()?;
+        (head.rank == rank).then_some(())?;
+        file.read_to_end(&mut bytes).ok()?;
+        Some(bytes)
+    })
+}
+
+/// Returns true if this is neither a file nor the start of the names of files.
+pub(crate) fn is_no_file(name: &Path) -> bool {
+    files_of(name).is_err()
 }
 
 /// Returns the files of all ranks, `NAME.0` and so on, and the file itself if there are none.

@@ -17,12 +17,13 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use files::JobTraces;
+use files::{JobTraces, is_no_file};
 use profile::JobProfile;
 use timeline::JobTimeline;
 use timeline_cut::{TimelineCut, parse_ranks};
 
 use crate::stderr_lines::print_line;
+use crate::stuck::find::FoundJob;
 
 /// Draw what the ranks of a job did, from the files that they wrote with `RIPSTOP_TRACE`.
 ///
@@ -77,14 +78,19 @@ pub(crate) struct TraceArgs {
 
 /// Say at which lines the ranks of a job waited, and for which ranks, from the files that they wrote with `RIPSTOP_TRACE`.
 ///
+/// Of a job that runs, the command takes a process id instead, and says what the ranks of this machine have recorded so far, with
+/// `RIPSTOP_PROFILE` or `RIPSTOP_TRACE`. The ranks do not stop for that. Operations in flight are missing, and so are the last
+/// records of a rank that has not slept for long.
+///
 /// A late sender makes a receive wait until the message is sent, a late receiver makes a send wait until its receive is posted,
 /// and imbalance makes a collective that needs all ranks wait until the last one has called it. `ripstop run` prints the same at
 /// the end of a job if RIPSTOP_PROFILE is set.
 #[derive(clap::Args, Debug)]
 #[command(after_help = PROFILE_EXAMPLES)]
 pub(crate) struct ProfileArgs {
-    /// What RIPSTOP_TRACE was in the job, or the files of its ranks
-    #[arg(value_name = "FILE", required = true)]
+    /// What RIPSTOP_TRACE was in the job, or the files of its ranks. Of a job that runs, the process id of a rank or of its
+    /// launcher, or the number of a Slurm job [default: the only job of this user that runs]
+    #[arg(value_name = "FILE|PID|JOB")]
     files: Vec<PathBuf>,
 
     /// Print everything as JSON
@@ -186,7 +192,13 @@ fn default_output(args: &TraceArgs) -> PathBuf {
 }
 
 fn print_profile(args: &ProfileArgs) -> Result<(), String> {
-    let profile = profile_of(&args.files, args.unaligned)?;
+    let profile = match running_job(&args.files) {
+        None => profile_of(&args.files, args.unaligned)?,
+        Some(number) => {
+            let traces = JobTraces::of_job(&FoundJob::find(number)?)?;
+            JobProfile::of(&JobTimeline::new(traces, args.unaligned)?)
+        }
+    };
     if let Some(file) = &args.svg {
         write_file(file, profile.svg().as_bytes())?;
     }
@@ -197,6 +209,18 @@ fn print_profile(args: &ProfileArgs) -> Result<(), String> {
     } else {
         profile.text()
     })
+}
+
+/// Returns the number of the running job that is meant, `Some(None)` for the only one. Returns `None` if files are meant.
+fn running_job(files: &[PathBuf]) -> Option<Option<u32>> {
+    match files {
+        [] => Some(None),
+        [name] => {
+            let number = name.to_str()?.parse().ok()?;
+            is_no_file(name).then_some(Some(number))
+        }
+        _ => None,
+    }
 }
 
 /// Returns the profile of a job from the files of its ranks.
@@ -230,6 +254,7 @@ Examples:
 const PROFILE_EXAMPLES: &str = "\
 Examples:
   RIPSTOP_PROFILE=1 ripstop run -n 4 target/release/my-program    prints the profile at the end
+  ripstop profile 4711                       of a job that runs: the job of process 4711, or Slurm's job 4711
   RIPSTOP_TRACE=run srun target/release/my-program && ripstop profile run
   ripstop profile run --json > run.json
   ripstop profile run --svg pairs.svg";

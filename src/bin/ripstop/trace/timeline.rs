@@ -170,7 +170,9 @@ impl JobTimeline {
     /// # Errors
     /// The clocks of the machines cannot be compared.
     pub(crate) fn new(traces: JobTraces, unaligned: bool) -> Result<Self, String> {
-        let JobTraces { ranks, notes, size } = traces;
+        let JobTraces {
+            ranks, notes, size, ..
+        } = traces;
         let mut boots: Vec<String> = Vec::new();
         let mut nodes: Vec<TracedNode> = Vec::new();
         let mut timeline = Self {

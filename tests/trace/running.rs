@@ -1,0 +1,109 @@
+//! `ripstop profile` of jobs that run.
+
+use std::{
+    fs,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+use super::{RIPSTOP, TraceFolder, place, text_of};
+
+/// Guard against a test that hangs: longer than any takes on a busy machine.
+const GUARD: Duration = Duration::from_secs(90);
+
+/// A job that is killed with its ranks if the test fails.
+struct RunningJob(Child);
+
+impl Drop for RunningJob {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a guard against a test that hangs"
+)]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// Repeats `ripstop profile` with these words until its JSON is as wanted.
+#[track_caller]
+fn profile_until(words: &[&str], is_wanted: impl Fn(&Value) -> bool) -> Value {
+    let end = now() + GUARD;
+    loop {
+        let mut command = Command::new(RIPSTOP);
+        command.args(["profile", "--json"]).args(words);
+        let output = command.output().unwrap();
+        let profile = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        if is_wanted(&profile) {
+            return profile;
+        }
+        assert!(now() < end, "the last profile is: {}", text_of(&output));
+    }
+}
+
+/// Returns how often rank 1 has received.
+fn received(profile: &Value) -> u64 {
+    let at = place("receives while the job runs");
+    let lines = profile["lines"].as_array().into_iter().flatten();
+    let mut of_recv = lines.filter(|line| line["at"] == *at && line["what"] == "recv");
+    of_recv
+        .next()
+        .map_or(0, |line| line["count"].as_u64().unwrap())
+}
+
+#[test]
+fn a_profile_of_a_job_that_runs_grows_and_the_job_goes_on() {
+    let folder = TraceFolder::new("running");
+    let mut command = folder.command(2, "goes_on", &[("RIPSTOP_PROFILE", "1")]);
+    command.stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut job = RunningJob(command.spawn().unwrap());
+    let pid = job.0.id().to_string();
+    let first = profile_until(&[&pid], |profile| received(profile) > 0);
+    let before = received(&first);
+    let later = profile_until(&[&pid], |profile| received(profile) > before);
+    assert_eq!(later["size"], 2, "{later}");
+    assert_eq!(later["pairs"][0]["from"], 0, "{later}");
+    let notes = later["notes"].to_string();
+    assert!(notes.contains("has no end"), "{notes}");
+    fs::write(folder.path("stop"), "").unwrap();
+    assert!(job.0.wait().unwrap().success());
+}
+
+#[test]
+fn a_job_that_records_nothing_and_a_process_without_a_job_are_named() {
+    let folder = TraceFolder::new("running-plain");
+    let mut command = folder.command(2, "goes_on", &[]);
+    command.stdin(Stdio::null()).stderr(Stdio::null());
+    let mut job = RunningJob(command.spawn().unwrap());
+    let pid = job.0.id().to_string();
+    let end = now() + GUARD;
+    loop {
+        let output = Command::new(RIPSTOP)
+            .args(["profile", &pid])
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        if text_of(&output).contains("record nothing: start the job with RIPSTOP_PROFILE=1") {
+            break;
+        }
+        assert!(now() < end, "{}", text_of(&output));
+    }
+    fs::write(folder.path("stop"), "").unwrap();
+    assert!(job.0.wait().unwrap().success());
+    let output = Command::new(RIPSTOP)
+        .args(["profile", "1"])
+        .output()
+        .unwrap();
+    assert!(
+        text_of(&output).contains("belongs to process or job 1"),
+        "{}",
+        text_of(&output)
+    );
+}
