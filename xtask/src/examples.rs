@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use crate::step::{CommandLine, StepRunner, target_dir};
 
 /// Names of the examples, and arguments that make the run short.
-const EXAMPLES: [(&str, &[&str]); 25] = [
+const EXAMPLES: [(&str, &[&str]); 26] = [
     ("hello", &[]),
     ("ring", &["--seconds", "0.2"]),
     ("halo", &["--n", "16", "--steps", "20"]),
@@ -25,6 +25,7 @@ const EXAMPLES: [(&str, &[&str]); 25] = [
     ("persistent", &[]),
     ("pingpong", &[]),
     ("probe_length", &[]),
+    ("progress", &[]),
     ("pscw_ring", &[]),
     ("rayon_threads", &[]),
     ("reduce_struct", &[]),
