@@ -98,26 +98,50 @@ fn the_time_limit_says_what_the_ranks_waited_for() {
     assert_eq!(job.0.wait().unwrap().code(), Some(124), "{text}");
 }
 
-#[test]
-fn a_rank_that_was_killed_outside_of_operations_is_named_with_its_last_collective() {
-    let mut job = StuckJob::start_with(2, "killed_after", &["--keep-going"], &[]);
-    let barrier = format!("barrier #0, {}", place("barrier before the kill"));
+/// Kills a rank once its view says which operation it has ended last.
+#[track_caller]
+fn kill_after(job: &StuckJob, number: u32, last: &str) {
     let end = crate::now() + crate::GUARD;
     let pid = loop {
         let (text, _) = stuck(&[&job.pid().to_string(), "--json"]);
         let document: Value = serde_json::from_str(&text).unwrap_or_default();
         let ranks = document["jobs"][0]["ranks"].as_array();
         let mut ranks = ranks.into_iter().flatten();
-        let rank = ranks.find(|rank| rank["rank"] == 1);
-        let is_there =
-            |rank: &&Value| rank["view"]["communicators"][0]["last_ended"] == barrier.as_str();
+        let rank = ranks.find(|rank| rank["rank"] == number);
+        let is_there = |rank: &&Value| rank["view"]["last_ended"] == last;
         if let Some(rank) = rank.filter(is_there) {
             break rank["pid"].as_i64().unwrap();
         }
-        assert!(crate::now() < end, "no {barrier} in {text}");
+        assert!(crate::now() < end, "no {last} in {text}");
     };
     let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
     kill_process(pid, Signal::KILL).unwrap();
+}
+
+#[test]
+fn a_rank_that_was_killed_after_a_message_is_named_with_it() {
+    let recv = format!("recv from rank 0, {}", place("recv before the kill"));
+    let mut job = StuckJob::start(2, "killed_after_recv");
+    kill_after(&job, 1, &recv);
+    let ends = format!("ripstop: rank 1 (pid *) was killed by signal 9 (SIGKILL), after {recv}");
+    let mut lines = BufReader::new(job.0.stderr.take().unwrap()).lines();
+    let is_it = |line: &String| fits(line.split("; ").next().unwrap(), &ends);
+    assert!(lines.any(|line| is_it(&line.unwrap())), "no {ends}");
+
+    let job = StuckJob::start_with(2, "killed_after_recv", &["--keep-going"], &[]);
+    kill_after(&job, 1, &recv);
+    job.report(
+        &format!("verdict: rank 1 (pid *) has ended, after {recv}"),
+        1,
+    );
+    kill_after(&job, 0, "send to rank 1");
+}
+
+#[test]
+fn a_rank_that_was_killed_outside_of_operations_is_named_with_its_last_collective() {
+    let mut job = StuckJob::start_with(2, "killed_after", &["--keep-going"], &[]);
+    let barrier = format!("barrier #0, {}", place("barrier before the kill"));
+    kill_after(&job, 1, &barrier);
     job.report(
         &format!("verdict: rank 1 (pid *) has ended, after {barrier}"),
         1,

@@ -52,6 +52,16 @@ pub(crate) async fn play(role: &str, world: &Comm) -> Result<(), ripstop::Error>
             world.barrier().await?; // barrier before the kill
             pending().await
         }
+        ("killed_after_recv", 0) => {
+            world.barrier().await?;
+            world.send(1, 4, vec![1_u8]).await?;
+            pending().await
+        }
+        ("killed_after_recv", _) => {
+            world.barrier().await?;
+            world.recv::<u8>(0, 4).await?; // recv before the kill
+            pending().await
+        }
         ("computes" | "computes_inline" | "stopped", _) => leaves(role, world).await?,
         ("killed", _) => {
             kill_process(getpid(), Signal::KILL).unwrap();

@@ -7,7 +7,7 @@ use super::{EngineCore, stall_probe};
 use crate::{
     buffer::TypeSig,
     group::{RankGroup, WorldRank},
-    ops::OpState,
+    ops::{EndedOp, OpInfo, OpState},
     view::{PublishedComm, PublishedPeer, PublishedWait, RankSnapshot, StoredGroup, WaitKind},
 };
 
@@ -40,6 +40,7 @@ impl EngineCore {
             waits.len() > WAITS_MAX || comms.len() > COMMS_MAX || stored.len() > STORED_MAX;
         let ended = self.ended(arrived, &comms);
         let peers = self.published_peers();
+        let last_ended = self.last_ended(&comms);
         waits.sort_by_key(|wait| !wait.is_awaited); // The most telling ones are kept.
         waits.truncate(WAITS_MAX);
         comms.truncate(COMMS_MAX);
@@ -55,6 +56,7 @@ impl EngineCore {
             waits,
             comms,
             stored,
+            last_ended,
             recorded: self.p2p.common.recorded(),
             ..RankSnapshot::default()
         }
@@ -69,6 +71,29 @@ impl EngineCore {
         let running = self.programs.running_collectives().count() as u64;
         let all = sent.chain(begun).map(u64::from).sum::<u64>() + arrived;
         all.saturating_sub(stored + running)
+    }
+
+    /// Returns the operation that ended last, in words.
+    fn last_ended(&self, comms: &[PublishedComm]) -> String {
+        match self.p2p.common.ops.last_ended() {
+            EndedOp::Collective => {
+                let mut collectives = comms.iter().map(|comm| &comm.last);
+                let last = collectives.find(|last| !last.is_empty());
+                last.cloned().unwrap_or_default()
+            }
+            // Both have the context of collectives.
+            EndedOp::Recv(info) | EndedOp::Send(info) if !info.ctx.is_multiple_of(2) => {
+                ended_message(
+                    "access to a window, or making of a communicator, with",
+                    info,
+                )
+            }
+            EndedOp::Recv(info) if info.probe => ended_message("probe from", info),
+            EndedOp::Recv(info) => ended_message("recv from", info),
+            EndedOp::Send(info) => ended_message("send to", info),
+            EndedOp::SentTo(rank) => format!("send to rank {rank}"),
+            EndedOp::Unknown => String::new(),
+        }
     }
 
     fn published_peers(&self) -> Vec<PublishedPeer> {
@@ -270,6 +295,13 @@ fn elements(sig: u64, bytes: u64) -> String {
         Some((name, size)) => format!("{name} x {}", bytes / size as u64),
         None => format!("{bytes} bytes"),
     }
+}
+
+fn ended_message(what: &str, info: &OpInfo) -> String {
+    let peer = info
+        .peer
+        .map_or_else(|| "any rank".to_owned(), |rank| format!("rank {rank}"));
+    format!("{what} {peer}, {}", line(info.at))
 }
 
 fn line(at: &Location<'_>) -> String {

@@ -15,6 +15,7 @@ impl Engine {
         let begin = self.core.p2p.common.trace_time();
         if self.transmitter().send_now(&info, to, bytes) {
             self.core.p2p.common.trace_send(&info, bytes.len(), begin);
+            self.note_sent(&info);
             return SendStart::Sent(buf);
         }
         let ticket = self.core.p2p.common.ops.hold_send(info, buf);
@@ -24,8 +25,24 @@ impl Engine {
         SendStart::InFlight(ticket)
     }
 
+    /// Records that a send has left at its call.
+    #[inline(always)]
+    pub(crate) fn note_sent(&mut self, info: &OpInfo) {
+        if let Some(to) = info.peer {
+            self.core.p2p.common.ops.note_sent(to);
+        }
+    }
+
     /// Sends borrowed bytes, if they can leave immediately.
     pub(crate) fn try_send(&mut self, info: &OpInfo, bytes: &[u8]) -> Result<bool, ErrorKind> {
+        let sent = self.try_to_send(info, bytes)?;
+        if sent {
+            self.note_sent(info);
+        }
+        Ok(sent)
+    }
+
+    fn try_to_send(&mut self, info: &OpInfo, bytes: &[u8]) -> Result<bool, ErrorKind> {
         if self.core.p2p.common.unusual {
             return self.try_send_unusual(info, bytes);
         }

@@ -8,6 +8,7 @@
 )]
 
 mod erased_buffer;
+mod last_op;
 #[cfg(all(test, loom))]
 mod loom_models;
 mod memory;
@@ -16,9 +17,11 @@ mod slot;
 
 use std::{cmp::Reverse, marker::PhantomData, panic::Location, task::Waker};
 
+use self::last_op::LastOp;
 pub use self::memory::ErasedReducer;
 pub(crate) use self::{
     erased_buffer::{BufferArea, ErasedBuffer, ProgramBuffers},
+    last_op::EndedOp,
     memory::{PanicPayload, RunMemory, StepWork},
     op_state::{
         InboundTransfer, MessageStatus, OpFailure, OpInfo, OpOutcome, OpState, ReservedMessage,
@@ -27,6 +30,7 @@ pub(crate) use self::{
 };
 use crate::{
     buffer::{RecvBuf, SendBuf, Wire},
+    group::WorldRank,
     proto::wire::OpId,
     reactor::Timers,
 };
@@ -46,6 +50,8 @@ pub(crate) struct OpTable {
     free: Vec<u32>,
     /// Generation of new slots, chosen such that an id of a released slot never becomes valid again.
     first_generation: u32,
+    /// The operation of the application that ended last.
+    last: LastOp,
 }
 
 /// The right to take the buffer of type `B` out of an operation. Each operation has one, held by its future.
@@ -72,7 +78,29 @@ impl OpTable {
             blocks: Vec::new(),
             free: Vec::new(),
             first_generation: 0,
+            last: LastOp::default(),
         }
+    }
+
+    /// Records that a message to this rank has left at its call, without an operation.
+    #[inline(always)]
+    pub(crate) fn note_sent(&mut self, to: WorldRank) {
+        self.last = LastOp::sent(to);
+    }
+
+    /// Records that a collective without an operation has ended.
+    pub(crate) fn note_collective(&mut self) {
+        self.last = LastOp::default();
+    }
+
+    /// Returns the operation of the application that ended last, if it is known.
+    pub(crate) fn last_ended(&self) -> EndedOp<'_> {
+        self.last.ended(|index| {
+            let index = index as usize;
+            let slot = &self.blocks.get(index / BLOCK)?[index % BLOCK];
+            // Another operation may be in the slot since.
+            (!slot.is_live()).then_some(&slot.info)
+        })
     }
 
     /// Returns the number of slots, and how many of them are in use.
@@ -227,6 +255,7 @@ impl OpTable {
         if let Some(timer) = slot.timer.take() {
             timers.cancel(timer);
         }
+        self.last = LastOp::of_slot(ticket.op.slot);
         self.free_again(ticket.op.slot);
         Some((outcome, buf))
     }
@@ -247,6 +276,7 @@ impl OpTable {
         // SAFETY: the type of a ticket is the type of the buffer with which its operation was made.
         let mut buf = unsafe { slot.take::<B>() };
         slot.vacate();
+        self.last = LastOp::received(ticket.op.slot);
         self.free_again(ticket.op.slot);
         // SAFETY: the message was copied to the first `bytes` bytes of the room that the buffer had shown.
         unsafe { buf.set_filled(landed.bytes.checked_div(size_of::<B::Elem>()).unwrap_or(0)) };
@@ -264,6 +294,7 @@ impl OpTable {
             return Some((Ok(landed), buf));
         }
         let (outcome, mut buf) = self.take(ticket, timers)?;
+        self.last = LastOp::received(ticket.op.slot);
         if let Ok(landed) = &outcome
             && landed.stored.is_none()
         {
@@ -281,6 +312,7 @@ impl OpTable {
         timers: &mut Timers,
     ) -> Option<(OpOutcome, I, O)> {
         let (outcome, (input, mut output)) = self.take(ticket, timers)?;
+        self.note_collective();
         if let Ok(landed) = &outcome {
             let len = landed.bytes.checked_div(size_of::<O::Elem>()).unwrap_or(0);
             // SAFETY: all the room that the buffer had shown is initialized: it has its old values, zeros, or the

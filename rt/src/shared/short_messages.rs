@@ -49,6 +49,9 @@ impl RuntimeShared {
     fn send_short(&self, info: &OpInfo, bytes: &[u8]) -> bool {
         let mut engine = self.engine.lock();
         let is_sent = engine.send_calmly(info, bytes);
+        if is_sent {
+            engine.note_sent(info);
+        }
         self.finish(engine);
         is_sent
     }

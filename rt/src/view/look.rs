@@ -100,6 +100,12 @@ impl SeenRank {
         self.process.unwrap_or(self.head.pid)
     }
 
+    /// Returns a clause about what a rank that has ended did last, if its view says it.
+    #[must_use]
+    pub fn last_words(&self) -> Option<String> {
+        RankView::read(&*self.file).ok()?.last_words()
+    }
+
     fn look(&self) -> LookedRank {
         let pid = self.pid();
         // The process was found with this view, or the launcher has not reaped it, so no other process has its number, unless it

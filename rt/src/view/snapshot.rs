@@ -33,6 +33,8 @@ pub struct RankSnapshot {
     pub comms: Vec<PublishedComm>,
     /// Messages that no receive has taken.
     pub stored: Vec<StoredGroup>,
+    /// The operation of the application that ended last, as `recv from rank 2, file:line`. Empty if it is not known.
+    pub last_ended: String,
     /// What the operations of the application have moved and waited for so far; `None` unless the rank records a trace.
     pub recorded: Option<RecordedTotals>,
 }
@@ -191,6 +193,30 @@ impl RankSnapshot {
             counts[1] += u64::from(peer.received.wrapping_sub(received));
         }
         counts
+    }
+}
+
+impl RecordedTotals {
+    /// Returns the fields, in their order.
+    pub(super) const fn words(self) -> [u64; 7] {
+        let [send, recv, probe, collective, remote] = self.waited;
+        [
+            self.sent_bytes,
+            self.received_bytes,
+            send,
+            recv,
+            probe,
+            collective,
+            remote,
+        ]
+    }
+
+    pub(super) const fn of_words([sent_bytes, received_bytes, waited @ ..]: [u64; 7]) -> Self {
+        Self {
+            sent_bytes,
+            received_bytes,
+            waited,
+        }
     }
 }
 

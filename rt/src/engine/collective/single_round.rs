@@ -207,6 +207,7 @@ impl Engine {
         }
         let calls = &mut self.core.p2p.common.calls;
         calls.note_over(call.id(), call.sig, call.at);
+        self.core.p2p.common.ops.note_collective();
         self.core.p2p.common.trace_collective_end(call.id());
         run.ended = true;
         SingleRoundPoll::Done

@@ -80,7 +80,7 @@ struct SlotHead {
     stored: u32,
     peers: u32,
     text: u32,
-    zero: u32,
+    last_len: u32,
     /// The fields of [`RecordedTotals`], in their order.
     recorded: [u64; 7],
 }
@@ -265,6 +265,8 @@ pub fn encode(snapshot: &RankSnapshot) -> Vec<u8> {
     let stored = fitting(&snapshot.stored, |group| {
         fits(size_of::<StoredRecord>() + group.name.len())
     });
+    let has_room = fits(snapshot.last_ended.len());
+    let last_ended = if has_room { &*snapshot.last_ended } else { "" };
     let peers = fitting(&snapshot.peers, |_| fits(size_of::<PeerRecord>()));
     let has_all_peers = snapshot.has_all_peers && peers.len() == snapshot.peers.len();
     let all = [
@@ -291,8 +293,8 @@ pub fn encode(snapshot: &RankSnapshot) -> Vec<u8> {
     for peer in peers {
         body.extend_from_slice(bytes_of(&PeerRecord::of(peer)));
     }
+    text.extend_from_slice(last_ended.as_bytes());
     body.extend_from_slice(&text);
-    let flag = |is_set, flag| if is_set { flag } else { 0 };
     let mut head = SlotHead {
         number: snapshot.number,
         taken: snapshot.taken,
@@ -302,22 +304,27 @@ pub fn encode(snapshot: &RankSnapshot) -> Vec<u8> {
         ended: snapshot.ended,
         checksum: 0,
         phase: snapshot.phase as u32,
-        flags: flag(snapshot.is_passive, PASSIVE)
-            | flag(is_truncated, TRUNCATED)
-            | flag(has_all_peers, ALL_PEERS)
-            | flag(snapshot.recorded.is_some(), RECORDED),
+        flags: slot_flags(snapshot, is_truncated, has_all_peers),
         waits: count(waits.len()),
         comms: count(comms.len()),
         stored: count(stored.len()),
         peers: count(peers.len()),
         text: count(text.len()),
-        zero: 0,
+        last_len: count(last_ended.len()),
         recorded: snapshot.recorded.unwrap_or_default().words(),
     };
     head.checksum = checksum(&head, &body);
     let mut bytes = bytes_of(&head).to_vec();
     bytes.extend(body);
     bytes
+}
+
+fn slot_flags(snapshot: &RankSnapshot, is_truncated: bool, has_all_peers: bool) -> u32 {
+    let flag = |is_set, flag| if is_set { flag } else { 0 };
+    flag(snapshot.is_passive, PASSIVE)
+        | flag(is_truncated, TRUNCATED)
+        | flag(has_all_peers, ALL_PEERS)
+        | flag(snapshot.recorded.is_some(), RECORDED)
 }
 
 /// Returns the snapshot that these bytes of a slot hold; `None` if they hold none, or not a whole one.
@@ -363,6 +370,7 @@ pub fn decode(bytes: &[u8]) -> Option<RankSnapshot> {
         waits,
         comms,
         stored,
+        last_ended: take_text(&mut text, head.last_len)?,
         recorded: (head.flags & RECORDED != 0).then(|| RecordedTotals::of_words(head.recorded)),
     })
 }
@@ -389,29 +397,6 @@ fn body_len(head: &SlotHead) -> Option<usize> {
         len.checked_add((count as usize).checked_mul(each)?)
     })?;
     (len <= SLOT_LEN - size_of::<SlotHead>()).then_some(len)
-}
-
-impl RecordedTotals {
-    const fn words(self) -> [u64; 7] {
-        let [send, recv, probe, collective, remote] = self.waited;
-        [
-            self.sent_bytes,
-            self.received_bytes,
-            send,
-            recv,
-            probe,
-            collective,
-            remote,
-        ]
-    }
-
-    const fn of_words([sent_bytes, received_bytes, waited @ ..]: [u64; 7]) -> Self {
-        Self {
-            sent_bytes,
-            received_bytes,
-            waited,
-        }
-    }
 }
 
 impl WaitRecord {

@@ -55,6 +55,7 @@ fn snapshot(number: u64, waits: usize) -> RankSnapshot {
             bytes: 16,
             name: "f64 x 1".to_owned(),
         }],
+        last_ended: "recv from rank 2, src/halo.rs:88".to_owned(),
         recorded: number.is_multiple_of(2).then_some(RecordedTotals {
             sent_bytes: 11,
             received_bytes: 12,

@@ -83,14 +83,8 @@ fn dead(graph: &WaitGraph<'_>, rank: u32, how: &str, ago: Option<u64>) -> String
         pid => format!(" (pid {pid}{})", on(graph.node(rank))),
     };
     let ago = ago.map_or_else(String::new, |ago| format!(" {} ago", seconds(ago)));
-    // A rank that has done something since its last snapshot is not in the operations of that snapshot any more.
-    let awaited = graph.awaited(rank).into_iter();
-    let awaited = awaited
-        .filter(|_| graph.is_current(rank))
-        .map(|wait| format!(", in {}", describe(wait, None)))
-        .next();
-    let after = || Some(format!(", after {}", graph.last_collective(rank)?));
-    let last = awaited.or_else(after).unwrap_or_default();
+    let last = graph.last_words(rank);
+    let last = last.map_or_else(String::new, |last| format!(", {last}"));
     let waiting = waiters(graph.waiters_of(rank).len());
     format!("verdict: rank {rank}{pid} {how}{ago}{last}{waiting}")
 }

@@ -94,10 +94,9 @@ impl<'a> WaitGraph<'a> {
             .map_or("", |(observed, _)| &observed.node)
     }
 
-    /// Returns true if a rank has done nothing since its snapshot.
-    pub(super) fn is_current(&self, rank: u32) -> bool {
-        let rank = self.ranks.get(&rank);
-        rank.is_some_and(|(observed, _)| observed.view.as_ref().is_ok_and(|view| view.is_current))
+    /// Returns a clause about what a rank did last, if that is known.
+    pub(super) fn last_words(&self, rank: u32) -> Option<String> {
+        self.ranks.get(&rank)?.0.view.as_ref().ok()?.last_words()
     }
 
     pub(super) fn snapshot(&self, rank: u32) -> Option<&RankSnapshot> {

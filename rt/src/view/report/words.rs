@@ -1,6 +1,22 @@
 //! How a report says what ranks wait for.
 
-use super::super::{PublishedWait, StoredGroup, WaitKind};
+use super::super::{PublishedWait, StoredGroup, WaitKind, layout::RankView};
+
+impl RankView {
+    /// Returns a clause about what a rank that has ended did last: `in recv from rank 2, ..` or `after recv from rank 2, ..`, if
+    /// that is known.
+    #[must_use]
+    pub fn last_words(&self) -> Option<String> {
+        let snapshot = &self.snapshot;
+        // A rank that has done something since its last snapshot is not in the operations of that snapshot any more.
+        let mut awaited = snapshot.waits.iter().filter(|wait| wait.is_awaited);
+        if let Some(wait) = awaited.next().filter(|_| self.is_current) {
+            return Some(format!("in {wait}"));
+        }
+        let last = &snapshot.last_ended;
+        (!last.is_empty()).then(|| format!("after {last}"))
+    }
+}
 
 /// Returns an operation in words. Peers of ranks that wait for the same at different peers are relative to `relative_to`.
 pub(in crate::view) fn describe(wait: &PublishedWait, relative_to: Option<u32>) -> String {

@@ -1,5 +1,6 @@
 //! Finds the rank to blame: the one that failed first, which is not always the first one that was seen to end.
 
+use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
 use ripstop_rt::internal::{
@@ -80,6 +81,10 @@ impl LaunchedJob {
             Some(RankEnd::Unclosed) => " without closing its runtime".to_owned(),
             _ => String::new(),
         };
+        if status.is_some_and(|status| status.signal().is_some()) {
+            let words = self.stuck.last_words(rank);
+            more += &words.map_or_else(String::new, |words| format!(", {words}"));
+        }
         if let Some(at) = self.inquest.panicked_at(rank) {
             more += &format!(", panicked at {}", printable(at.as_bytes()));
         }

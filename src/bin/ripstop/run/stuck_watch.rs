@@ -128,6 +128,11 @@ impl StuckWatch {
         }
     }
 
+    /// Returns a clause about what a rank that has ended did last, if its view was opened in time and says it.
+    pub(super) fn last_words(&self, rank: u32) -> Option<String> {
+        self.ranks.get(&rank)?.last_words()
+    }
+
     /// Looks at the views of these ranks, and opens those that are not open yet. Returns what this look and an earlier one show.
     pub(super) fn observe<'a>(
         &mut self,

@@ -53,6 +53,7 @@ fn rank_value(rank: &ObservedRank, now: u64) -> Value {
                 "receives_posted": snapshot.posted,
                 "messages_arrived": snapshot.arrived,
                 "operations_ended": snapshot.ended,
+                "last_ended": snapshot.last_ended,
                 "peers": snapshot.peers.iter().map(|peer| json!({
                     "rank": peer.rank,
                     "sent": peer.sent,
