@@ -1,4 +1,5 @@
-//! Reports of `ripstop run` about ranks on several hosts. All hosts are this machine: a script stands for ssh.
+//! Reports of `ripstop run` and `ripstop stuck` about ranks on several hosts. All hosts are this machine: a script stands for
+//! ssh.
 
 use std::{
     fs::{self, Permissions},
@@ -8,6 +9,7 @@ use std::{
 };
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 
 use crate::{GUARD, StuckJob, fits, now, place, stuck};
 
@@ -103,6 +105,23 @@ fn sigquit_prints_one_report_over_all_hosts() {
     let head = ", 3 ranks on 2 nodes: nothing has begun or ended for ";
     assert!(text.contains(head), "{text}");
     assert!(job.0.try_wait().unwrap().is_none(), "the job goes on");
+}
+
+#[test]
+fn the_command_gets_the_report_over_all_hosts_from_the_launcher() {
+    let starter = Starter::new("command");
+    let job = starter.start("recv_ring", &[]);
+    let text = job.report(&ring(), 1);
+    let head = ", 3 ranks on 2 nodes: nothing has begun or ended for ";
+    assert!(text.contains(head), "{text}");
+    let (text, code) = stuck(&[&job.pid().to_string(), "--json"]);
+    let document: Value = serde_json::from_str(&text).unwrap();
+    let ranks = document["jobs"][0]["ranks"].as_array().unwrap();
+    let nodes: Vec<&str> = ranks
+        .iter()
+        .map(|rank| rank["node"].as_str().unwrap())
+        .collect();
+    assert_eq!((nodes, code), (vec!["a", "a", "b"], Some(1)), "{text}");
 }
 
 #[test]

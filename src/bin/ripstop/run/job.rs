@@ -239,12 +239,13 @@ impl LaunchedJob {
 
     fn handle_signals(&mut self) {
         while let Some(signal) = self.signals.next() {
-            match signal {
-                libc::SIGCHLD => self.handle_ends(),
-                libc::SIGTSTP => self.stop(),
-                libc::SIGCONT => self.signal_all(Signal::CONT),
-                libc::SIGQUIT if self.handle_quit() => {}
-                _ => self.pass_on(signal),
+            match (signal.number, signal.request) {
+                (libc::SIGCHLD, _) => self.handle_ends(),
+                (libc::SIGTSTP, _) => self.stop(),
+                (libc::SIGCONT, _) => self.signal_all(Signal::CONT),
+                (libc::SIGQUIT, Some((pid, number))) => self.handle_report_request(pid, number),
+                (libc::SIGQUIT, None) if self.handle_quit() => {}
+                (number, _) => self.pass_on(number),
             }
         }
     }

@@ -16,6 +16,7 @@ mod program;
 mod programs;
 mod rank;
 mod rank_input;
+pub(crate) mod report_request;
 mod server;
 pub(crate) mod signals;
 mod stuck_watch;

@@ -5,7 +5,7 @@
 )]
 
 use std::io;
-use std::mem::MaybeUninit;
+use std::mem::{MaybeUninit, offset_of};
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -48,12 +48,42 @@ impl LauncherSignals {
     }
 
     /// Returns the next signal that arrived, if there is one.
-    pub(crate) fn next(&self) -> Option<i32> {
+    pub(crate) fn next(&self) -> Option<ArrivedSignal> {
         let mut record = [0; size_of::<libc::signalfd_siginfo>()];
         let count = rustix::io::read(&self.fd, &mut record).ok()?;
-        let number = record.first_chunk().filter(|_| count == record.len())?;
-        i32::try_from(u32::from_ne_bytes(*number)).ok() // The first field, ssi_signo.
+        let field = |at: usize| {
+            let bytes = record.get(at..)?.first_chunk()?;
+            Some(i32::from_ne_bytes(*bytes))
+        };
+        if count < record.len() {
+            return None;
+        }
+        let is_queued = field(offset_of!(libc::signalfd_siginfo, ssi_code))? == libc::SI_QUEUE;
+        let sender = field(offset_of!(libc::signalfd_siginfo, ssi_pid))?;
+        let value = field(offset_of!(libc::signalfd_siginfo, ssi_int))?;
+        Some(ArrivedSignal {
+            number: field(offset_of!(libc::signalfd_siginfo, ssi_signo))?,
+            request: is_queued.then_some((sender.cast_unsigned(), value)),
+        })
     }
+}
+
+/// A signal that arrived.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ArrivedSignal {
+    pub(crate) number: i32,
+    /// The process that has sent the signal with a number, and that number.
+    pub(crate) request: Option<(u32, i32)>,
+}
+
+/// Sends SIGQUIT with a number.
+pub(crate) fn ask_by_quit(process: u32, number: i32) -> io::Result<()> {
+    let process = i32::try_from(process).map_err(io::Error::other)?;
+    let value = libc::sigval {
+        sival_ptr: std::ptr::without_provenance_mut(usize::try_from(number).unwrap_or(0)),
+    };
+    // SAFETY: the call takes its arguments by value, and nothing follows the pointer, which is a number.
+    check(unsafe { libc::sigqueue(process, libc::SIGQUIT, value) }).map(drop)
 }
 
 impl LauncherSignals {

@@ -17,6 +17,7 @@ use ripstop_rt::internal::view::report::{
 
 use super::job::{LaunchedJob, now};
 use super::rank::{LaunchedRank, StdStream};
+use super::report_request::ReportRequest;
 use super::verdict::describe_exit;
 
 /// What the launcher knows about the views of its ranks.
@@ -34,6 +35,8 @@ pub(super) struct StuckWatch {
     asked: Option<Instant>,
     /// True if the next look ends in a report.
     is_due: bool,
+    /// Commands that wait for a report.
+    requests: Vec<ReportRequest>,
     /// Time of the last look.
     last: Option<Instant>,
     /// True once the look at the time limit has begun.
@@ -98,6 +101,7 @@ impl StuckWatch {
             is_told: false,
             asked: None,
             is_due: false,
+            requests: Vec::new(),
             last: None,
             is_at_limit: false,
         }
@@ -226,6 +230,7 @@ impl LaunchedJob {
         if is_due && job.ranks.is_empty() && self.server.joined() && !self.hosts.is_empty() {
             self.print_message("no rank publishes what it waits for (RIPSTOP_VIEW=off?)");
         }
+        self.answer_requests(job);
         // Of a program without a runtime, there is nothing to report, and one look alone shows no movement.
         if job.ranks.is_empty() || job.between == 0 {
             return;
@@ -255,7 +260,44 @@ impl LaunchedJob {
         let now = now();
         let is_again = self.stuck.asked.is_some_and(|asked| now < asked + AGAIN);
         self.stuck.asked = Some(now);
-        if is_again || self.ending.is_some() || !self.is_all_started() {
+        if is_again {
+            return false;
+        }
+        let has_runtime = self.prepare_report(now);
+        self.stuck.is_due |= has_runtime;
+        has_runtime // There is nothing to report of a program without a runtime.
+    }
+
+    /// Handles a request of `ripstop stuck`, which gets its answer after the next look. Without other hosts, the command sees
+    /// more itself.
+    pub(super) fn handle_report_request(&mut self, pid: u32, number: i32) {
+        let Some(request) = ReportRequest::open(pid, number) else {
+            return;
+        };
+        if !self.hosts.is_empty() && self.prepare_report(now()) {
+            self.stuck.requests.push(request);
+        } else {
+            request.refuse();
+        }
+    }
+
+    /// Answers the commands that wait for a report, unless this is the first look, which shows no movement.
+    fn answer_requests(&mut self, job: &ObservedJob) {
+        if job.between == 0 && !job.ranks.is_empty() {
+            if !self.stuck.requests.is_empty() {
+                self.stuck.next = now() + BETWEEN;
+            }
+            return;
+        }
+        for request in std::mem::take(&mut self.stuck.requests) {
+            request.answer(job);
+        }
+    }
+
+    /// Makes the look with which the report will compare, and sets the time of the report. Returns false if there is nothing to
+    /// report.
+    fn prepare_report(&mut self, now: Instant) -> bool {
+        if self.ending.is_some() || !self.is_all_started() {
             return false;
         }
         let has_runtime = if self.hosts.is_empty() {
@@ -265,10 +307,9 @@ impl LaunchedJob {
             self.server.joined()
         };
         if has_runtime {
-            self.stuck.is_due = true;
             self.stuck.next = now + BETWEEN;
         }
-        has_runtime // There is nothing to report of a program without a runtime.
+        has_runtime
     }
 
     /// Prints what the ranks waited for, before the time limit ends them. Returns false while hosts are still to answer.

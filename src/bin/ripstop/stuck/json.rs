@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 /// Version of the document. It changes when a field changes its meaning or goes.
 const SCHEMA: u32 = 1;
 
-pub(super) fn document(jobs: Vec<Value>) -> Value {
+pub(crate) fn document(jobs: Vec<Value>) -> Value {
     json!({ "schema": SCHEMA, "jobs": jobs })
 }
 
-pub(super) fn value(job: &ObservedJob, report: &StuckReport) -> Value {
+pub(crate) fn value(job: &ObservedJob, report: &StuckReport) -> Value {
     let standing = match report.standing {
         JobStanding::Moving => "moving",
         JobStanding::Stuck => "stuck",

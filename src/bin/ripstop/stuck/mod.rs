@@ -1,7 +1,8 @@
 //! `ripstop stuck`: which rank waits for what, and what is wrong.
 
 pub(crate) mod find;
-mod json;
+pub(crate) mod json;
+mod launcher;
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -12,12 +13,15 @@ use ripstop_rt::internal::view::look::JobLook;
 use ripstop_rt::internal::view::report::{JobStanding, StuckReport};
 
 use crate::stderr_lines::print_line;
+use serde_json::Value;
+
 use find::{FoundJob, JobSearch};
 
 /// Say which rank of a job waits for what, at which line, since when, and what is wrong.
 ///
 /// The ranks are not asked: each of them publishes what it waits for, and this command reads that and the state of the process.
-/// So it also works for ranks that are stopped or in a loop. It looks twice, a second apart, at the ranks of this machine.
+/// So it also works for ranks that are stopped or in a loop. It looks twice, a second apart, at the ranks of this machine. If it
+/// is given the process id of a `ripstop run` over several hosts, it asks that for a report about the ranks of all hosts.
 ///
 /// The exit code is 0 if ranks go on, 1 if nothing moves, 2 for a mistake in the command line, or if it is not clear which job is
 /// meant, and 3 if some ranks could not be read.
@@ -50,6 +54,12 @@ const UNREADABLE: u8 = 3;
 
 pub(crate) fn run(args: &StuckArgs) -> ExitCode {
     let search = JobSearch::of_machine();
+    if let Some(code) = args
+        .job
+        .and_then(|number| report_of_hosts(args, &search, number))
+    {
+        return code;
+    }
     let unreadable = search.unreadable(args.job);
     let selected = if args.all {
         Ok(search.jobs())
@@ -75,6 +85,42 @@ pub(crate) fn run(args: &StuckArgs) -> ExitCode {
             ExitCode::from(UNREADABLE)
         }
     }
+}
+
+/// Prints the report of the launcher, if this is its process id and some of its ranks are not on this machine. Returns `None` if
+/// there is no such report.
+fn report_of_hosts(args: &StuckArgs, search: &JobSearch, number: u32) -> Option<ExitCode> {
+    let is_whole = |job: &FoundJob| job.is_named(number) && job.is_whole();
+    if search.jobs().iter().any(is_whole) || !launcher::is_launcher(number) {
+        return None;
+    }
+    let document = match launcher::ask(number, args.full) {
+        Ok(Value::Null) => return None,
+        Ok(document) => document,
+        Err(why) => {
+            let sentence = format!("the launcher {number} gave no report about its hosts: {why}");
+            print_line("ripstop stuck", &sentence);
+            return None;
+        }
+    };
+    let job = &document["jobs"][0];
+    let text = if args.json {
+        format!("{document}\n")
+    } else {
+        let lines = job["lines"].as_array().into_iter().flatten();
+        let lines = lines.chain([&job["verdict"]]).filter_map(Value::as_str);
+        lines.map(|line| format!("{line}\n")).collect()
+    };
+    if let Err(why) = io::stdout().lock().write_all(text.as_bytes()) {
+        print_line("ripstop stuck", &why.to_string());
+        return Some(ExitCode::from(UNREADABLE));
+    }
+    let mut ranks = job["ranks"].as_array().into_iter().flatten();
+    Some(ExitCode::from(match job["standing"].as_str() {
+        _ if ranks.any(|rank| !rank["view"]["error"].is_null()) => UNREADABLE,
+        Some("moving") => 0,
+        _ => STUCK,
+    }))
 }
 
 fn report(args: &StuckArgs, jobs: Vec<FoundJob>) -> Result<u8, Box<dyn Error>> {

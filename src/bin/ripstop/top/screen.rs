@@ -73,7 +73,7 @@ impl LiveScreen {
             Err(why) => return Err(why.into()),
         }
         while let Some(signal) = self.signals.next() {
-            match signal {
+            match signal.number {
                 libc::SIGTSTP => self.stop()?,
                 libc::SIGCHLD | libc::SIGCONT => {}
                 _ => return Ok(false),

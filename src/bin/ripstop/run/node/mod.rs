@@ -274,7 +274,7 @@ impl NodeHelper {
 
     fn handle_signals(&mut self) {
         while let Some(signal) = self.signals.next() {
-            match signal {
+            match signal.number {
                 libc::SIGCHLD => self.handle_ends(),
                 libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT => self.abandon(),
                 _ => {}
