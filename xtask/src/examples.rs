@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use crate::step::{CommandLine, StepRunner, target_dir};
 
 /// Names of the examples, and arguments that make the run short.
-const EXAMPLES: [(&str, &[&str]); 26] = [
+const EXAMPLES: [(&str, &[&str]); 27] = [
     ("hello", &[]),
     ("ring", &["--seconds", "0.2"]),
     ("halo", &["--n", "16", "--steps", "20"]),
@@ -30,6 +30,7 @@ const EXAMPLES: [(&str, &[&str]); 26] = [
     ("rayon_threads", &[]),
     ("reduce_struct", &[]),
     ("select_timeout", &[]),
+    ("task_tree", &[]),
     ("tokio_task", &[]),
     ("user_spans", &[]),
     ("values", &[]),
