@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use ripstop::{Collectives, Comm, Error, Result, Sum, sim::Simulation};
+use ripstop::{Collectives, Comm, Error, ErrorKind, Result, Source, Sum, sim::Simulation};
 
 // ANCHOR: supervisor
 fn supervise(world: &Comm) {
@@ -85,5 +85,91 @@ fn a_job_goes_on_without_the_ranks_that_die() {
             Some(left) => assert_eq!(left.expect("it goes on"), 14),
             None => assert!(rank == 0 || rank == 7),
         }
+    }
+}
+
+const READY: u32 = 1;
+const TASK: u32 = 2;
+
+// ANCHOR: lost_worker
+/// Hands out tasks to all other ranks, and adds up their results. The task of a rank that dies goes to another rank.
+async fn hand_out(world: &Comm, mut tasks: Vec<u64>) -> Result<u64> {
+    let mut sum = 0;
+    let mut given = vec![None; world.size()];
+    let (mut idle, mut dead) = (Vec::new(), Vec::new());
+    while !tasks.is_empty() || given.iter().any(Option::is_some) {
+        match world.recv_into(Source::Any, READY, [0]).await {
+            Ok(([result], status)) if !dead.contains(&status.source) => {
+                if given[status.source].take().is_some() {
+                    sum += result;
+                }
+                idle.push(status.source);
+            }
+            Ok(_) => {} // its rank sent it, and then died
+            Err(failure) => match failure.error.kind {
+                ErrorKind::PeerFailed { rank, .. } => {
+                    dead.push(rank);
+                    idle.retain(|worker| *worker != rank);
+                    tasks.extend(given[rank].take());
+                }
+                _ => return Err(failure.into()),
+            },
+        }
+        while !tasks.is_empty()
+            && let Some(worker) = idle.pop()
+        {
+            given[worker] = tasks.pop();
+            let task: Vec<u64> = given[worker].into_iter().collect();
+            world.send(worker, TASK, task).detach(); // if the rank is dead, the next receive says so
+        }
+        if dead.len() + 1 == world.size() {
+            return Ok(sum + tasks.into_iter().map(solve).sum::<u64>());
+        }
+    }
+    for worker in (1..world.size()).filter(|worker| !dead.contains(worker)) {
+        world.send(worker, TASK, [0_u64; 0]).detach(); // no more tasks
+    }
+    Ok(sum)
+}
+// ANCHOR_END: lost_worker
+
+async fn work(world: &Comm) -> Result<u64> {
+    let mut result = 0;
+    loop {
+        world.send(0, READY, [result]).await?;
+        let (task, _) = world.recv::<u64>(0, TASK).await?;
+        let [task] = task[..] else { return Ok(0) };
+        world.sleep(Duration::from_micros(10)).await;
+        result = solve(task);
+    }
+}
+
+fn solve(task: u64) -> u64 {
+    task * task
+}
+
+#[test]
+fn the_tasks_of_workers_that_die_are_done_by_others() {
+    for faults in [
+        "kill=2@100us",
+        "kill=1@30us,kill=3@200us",
+        "kill=1@50us,kill=2@90us,kill=3@90us",
+    ] {
+        let simulation = Simulation::new(4).faults(faults);
+        let report = simulation.run(|world| async move {
+            match world.rank() {
+                0 => hand_out(&world, (1..=60).collect()).await,
+                _ => work(&world).await,
+            }
+        });
+        let mut results = report.expect("the ranks that live end").results;
+        let dead = results.iter().filter(|result| result.is_none());
+        assert_eq!(dead.count(), faults.split(',').count(), "{faults}");
+        let sum = results.swap_remove(0).expect("rank 0 lives");
+        assert_eq!(
+            sum.expect("it goes on"),
+            (1..=60).map(solve).sum(),
+            "{faults}"
+        );
     }
 }

@@ -115,6 +115,9 @@ struct CollectiveCall {
 )]
 pub enum Source {
     /// Any rank, including this one. The first matching message is received.
+    ///
+    /// When a member fails, the receives from any rank that are posted on the communicator end with `PeerFailed`. If there
+    /// are none, the next one does. Later ones wait for the members that are left.
     Any,
     /// Only this rank.
     Rank(usize),
