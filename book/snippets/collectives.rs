@@ -69,6 +69,26 @@ async fn vectors_of_any_lengths(world: Comm) -> Result<()> {
     Ok(())
 }
 
+#[ripstop::test(ranks = 6)]
+async fn particles_go_to_all_ranks_around(world: Comm) -> Result<()> {
+    // ANCHOR: graph
+    let grid = world.cart(&[2, 3], &[true, true]).await?;
+    let [y, x] = [0, 1].map(|dimension| grid.coords()[dimension].cast_signed());
+    let corners_too = (-1..=1).flat_map(|dy| (-1..=1).map(move |dx| [y + dy, x + dx]));
+    let mut around: Vec<usize> = corners_too.filter_map(|at| grid.rank_at(&at)).collect();
+    around.sort_unstable();
+    around.dedup(); // in a small grid, a rank is a neighbor at several sides
+    around.retain(|rank| *rank != grid.rank());
+
+    let graph = grid.graph(&around, &around).await?; // receive from these, send to these
+    let leavers: Vec<Vec<u64>> = around.iter().map(|&to| vec![to as u64; to]).collect();
+    let arrivals = graph.neighbor_all_to_all_ragged(leavers).await?; // `arrivals[i]` is of `around[i]`
+    // ANCHOR_END: graph
+    let mine = vec![grid.rank() as u64; grid.rank()];
+    assert_eq!(arrivals, vec![mine; 5]);
+    Ok(())
+}
+
 #[ripstop::test(ranks = 4)]
 async fn the_same_bits_everywhere_and_always(world: Comm) -> Result<()> {
     // ANCHOR: reproducible
