@@ -15,7 +15,7 @@ use crate::{Exposure, Fence, PassiveWindow, Start};
 
 /// Memory of `T` on every rank of a communicator, for active-target access.
 ///
-/// Every member has made its end. A member may have died since.
+/// When a rank has its window, every member has made its end. A member may have died since then.
 ///
 /// Dropping it frees this rank's end immediately; neighbors that access it later get errors. [`free`](Self::free) waits for
 /// them.
@@ -410,9 +410,9 @@ impl<T: Wire> Window<T> {
     /// ```
     ///
     /// # Errors
-    /// The future fails for a rank that is out of range or named twice, and for a target that this rank accesses already, that
-    /// failed, finished or freed its window, or whose window has elements of another type. Then no access has been started, on
-    /// any target.
+    /// The future fails for a rank that is out of range or named twice, and for a target that this rank accesses already. It
+    /// also fails if a target failed, finished or freed its window, or if its window has elements of another type. Then no
+    /// access has been started, on any target.
     #[track_caller]
     pub fn start(&self, targets: &[usize]) -> Start<'_, T> {
         Start::new(&self.window_end, targets, Location::caller())
@@ -450,8 +450,9 @@ impl<T: Wire> Window<T> {
 
 /// Passive targets.
 impl<T: Wire> Window<T> {
-    /// Lets ranks that lock this rank's memory access it at any time from now on. There is no slice of it any more, only
-    /// [`shared`](PassiveWindow::shared) and [`lock_self`](PassiveWindow::lock_self). Collective.
+    /// Lets ranks that lock this rank's memory access it at any time from now on. The memory can then be
+    /// reached by [`shared`](PassiveWindow::shared) and [`lock_self`](PassiveWindow::lock_self), and as no other slice.
+    /// Collective.
     ///
     /// Output: `Result<PassiveWindow<T>>`.
     ///

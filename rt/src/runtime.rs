@@ -40,7 +40,7 @@ use crate::{
     view::ViewPublisher,
 };
 
-/// One rank of a job. There is no global state, so a process may hold several.
+/// One rank of a job. A process may hold several runtimes, because they have no global state.
 ///
 /// It has the methods of [`RuntimeHandle`]. A communicator has a handle, too: [`Comm::runtime`](crate::Comm::runtime).
 pub struct Runtime {

@@ -48,7 +48,7 @@ pub fn main(options: TokenStream, item: TokenStream) -> TokenStream {
 /// use ripstop::prelude::*;
 ///
 /// #[ripstop::test(ranks = 4)]
-/// async fn everybody_meets(world: Comm) -> Result<()> {
+/// async fn all_ranks_meet(world: Comm) -> Result<()> {
 ///     assert_eq!(world.size(), 4);
 ///     world.barrier().await
 /// }
@@ -80,7 +80,7 @@ pub fn test(options: TokenStream, item: TokenStream) -> TokenStream {
 /// use ripstop::prelude::*;
 ///
 /// #[ripstop::sim(ranks = 512, fabric = "bxi", faults = "drop=0.01")]
-/// async fn everybody_meets(world: Comm) -> Result<()> {
+/// async fn all_ranks_meet(world: Comm) -> Result<()> {
 ///     world.barrier().await
 /// }
 /// ```

@@ -231,8 +231,8 @@ impl Cart {
         Some(rank)
     }
 
-    /// Returns the ranks to receive from and to send to, to move data by `by` along `dim`: the neighbors on the far and
-    /// the near side. `None` beyond an edge.
+    /// Returns the rank to receive from and the rank to send to, in this order, if data move by `by` along `dim`. For 1,
+    /// these are the rank one down and the rank one up. A rank beyond an edge is `None`.
     ///
     /// ```
     /// # use ripstop_rt::{sim::Simulation, Comm, Error};

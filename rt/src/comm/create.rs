@@ -53,9 +53,9 @@ impl Comm {
     /// ```
     ///
     /// # Errors
-    /// A list that is empty, that does not have this rank, or that has a rank twice or one that does not exist
-    /// (`InvalidArgument`, without waiting for other ranks); members pass the same ranks in different orders (`Mismatch`); a
-    /// member failed or finished, or this communicator is revoked. The call waits for a member that does not call it, or that
+    /// `InvalidArgument`, without waiting for other ranks: the list is empty, does not have this rank, has a rank twice, or
+    /// has one that does not exist. `Mismatch`: members pass the same ranks in different orders. The future also fails if a
+    /// member failed or finished, or if this communicator is revoked. The call waits for a member that does not call it, or that
     /// calls it with other ranks, until that member ends.
     #[track_caller]
     pub fn create(&self, ranks: &[usize]) -> impl Future<Output = Result<Self>> + Send + use<> {

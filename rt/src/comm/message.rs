@@ -118,7 +118,7 @@ impl Comm {
         self.recv_on(self.id(), from, tag, buf)
     }
 
-    /// Receives a message into a new vector of the length of the message. From no rank, the vector is empty.
+    /// Receives a message into a new vector of the length of the message. A receive from `None` gives an empty vector.
     ///
     /// Output: `Result<(Vec<T>, Status), OpError<Vec<T>>>`.
     ///

@@ -57,7 +57,7 @@ impl Comm {
     /// ```
     ///
     /// # Errors
-    /// Those of [`send`](Self::send) and [`recv`](Self::recv), with both buffers.
+    /// The future fails as those of [`send`](Self::send) and [`recv`](Self::recv) do, with both buffers.
     #[track_caller]
     pub fn sendrecv<B: SendBuf>(
         &self,
@@ -87,7 +87,7 @@ impl Comm {
     /// ```
     ///
     /// # Errors
-    /// Those of [`send`](Self::send) and [`recv_into`](Self::recv_into), with both buffers.
+    /// The future fails as those of [`send`](Self::send) and [`recv_into`](Self::recv_into) do, with both buffers.
     #[track_caller]
     pub fn sendrecv_into<S: SendBuf, R: RecvBuf>(
         &self,
