@@ -44,7 +44,7 @@ cargo xtask book expand     write the chapters with their code, to read them wit
 cargo xtask book links      check that what the book links to is there, and that each figure is shown
 cargo xtask examples        run the examples on 1, 2 and 4 ranks
 cargo xtask beside-mpi      the example that uses MPI and Ripstop in one process, with each MPI that is installed
-cargo xtask package         the packages that a registry gets; with --verify, each is also built from its package
+cargo xtask package         the packages that a registry gets, and a program built from them; --verify also builds each alone
 cargo xtask loom            the models of what threads share
 cargo xtask bench compare   measure against MPICH and Open MPI; `bench compare --help` says how
 cargo xtask bench plot      draw what `bench compare --json` has written; `bench plot --help` says how

@@ -1,21 +1,85 @@
 //! The packages that users get from a registry: `cargo xtask package`.
 
-use std::{collections::BTreeSet, process::Command};
+use std::{collections::BTreeSet, fs, path::Path, process::Command};
 
 use serde_json::Value;
 
-use crate::step::{CommandLine, StepRunner, root};
+use crate::step::{CommandLine, StepRunner, root, target_dir};
 
-/// Makes the packages of all crates that are published, without building them.
+/// Makes the packages of all crates that are published, and a user's first program from them.
 pub(crate) fn run(gate: &mut StepRunner) -> Result<(), String> {
     gate.run("packages", &packages(&["--no-verify"]))?;
-    check_metadata()
+    finish(gate)
 }
 
-/// Makes the packages, and builds each from its package and those of the others.
+/// Like [`run`], but also builds each crate alone from its package and those of the others.
 pub(crate) fn run_verifying(gate: &mut StepRunner) -> Result<(), String> {
     gate.run("packages, built", &packages(&[]))?;
-    check_metadata()
+    finish(gate)
+}
+
+fn finish(gate: &mut StepRunner) -> Result<(), String> {
+    let members = members()?;
+    let faults = faults(&members);
+    if !faults.is_empty() {
+        return Err(faults.join("\n"));
+    }
+    run_first_program(gate, &members)
+}
+
+/// Builds a program in a folder of its own that has the packages and nothing else of this repository, as a user does, and
+/// runs it as one rank.
+fn run_first_program(gate: &mut StepRunner, members: &[Value]) -> Result<(), String> {
+    let target = target_dir(&gate.root);
+    let folder = target.join("first_program");
+    let packages: Vec<(&str, &str)> = members
+        .iter()
+        .filter(|member| is_published(member))
+        .map(|member| (text(member, "name"), text(member, "version")))
+        .collect();
+    gate.run_check("unpacked packages", "cargo xtask package", |root| {
+        write_first_program(root, &folder, &manifest(&packages))?;
+        packages.iter().try_for_each(|(name, version)| {
+            // All files of a package have one date of long ago, by which cargo would not see that they have changed: `-m`.
+            let archive = target.join(format!("package/{name}-{version}.crate"));
+            let (archive, folder) = (archive.display().to_string(), folder.display().to_string());
+            CommandLine::new("tar", &["-xzmf", &archive, "-C", &folder]).status(root)
+        })
+    })?;
+    let manifest = folder.join("Cargo.toml").display().to_string();
+    let words = ["run", "--offline", "--quiet", "--manifest-path", &manifest];
+    // The packages of others are built once for both.
+    let task = CommandLine::cargo(&words).with("CARGO_TARGET_DIR", target.display().to_string());
+    gate.run("a first program from the packages", &task)
+}
+
+fn write_first_program(root: &Path, folder: &Path, manifest: &str) -> Result<(), String> {
+    // What an earlier version had in its packages does not count.
+    let _ = fs::remove_dir_all(folder);
+    let hello = root.join("examples/hello.rs");
+    let lock = root.join("Cargo.lock");
+    fs::create_dir_all(folder.join("src"))
+        .and_then(|()| fs::write(folder.join("Cargo.toml"), manifest))
+        .and_then(|()| fs::copy(hello, folder.join("src/main.rs")))
+        .and_then(|_| fs::copy(lock, folder.join("Cargo.lock")))
+        .map(drop)
+        .map_err(|why| format!("{}: {why}", folder.display()))
+}
+
+/// Returns the manifest of a program that depends on all of these packages, each in a folder of its name and version.
+fn manifest(packages: &[(&str, &str)]) -> String {
+    let lines = |line: fn(&str, &str) -> String| -> String {
+        packages
+            .iter()
+            .map(|(name, version)| line(name, version))
+            .collect()
+    };
+    let dependencies = lines(|name, version| format!("{name} = \"={version}\"\n"));
+    let patches = lines(|name, version| format!("{name} = {{ path = \"{name}-{version}\" }}\n"));
+    format!(
+        "[package]\nname = \"first_program\"\nedition = \"2024\"\n\n[workspace]\n\n[dependencies]\n{dependencies}\n\
+         [profile.dev]\ndebug = \"line-tables-only\"\n\n[patch.crates-io]\n{patches}"
+    )
 }
 
 fn packages(options: &[&str]) -> CommandLine {
@@ -29,8 +93,8 @@ fn packages(options: &[&str]) -> CommandLine {
     CommandLine::cargo(&words).with_words(options)
 }
 
-/// Checks that each published crate says what a registry shows.
-fn check_metadata() -> Result<(), String> {
+/// Returns what cargo says of each crate of this repository.
+fn members() -> Result<Vec<Value>, String> {
     let words = ["metadata", "--no-deps", "--format-version", "1"];
     let output = Command::new("cargo")
         .args(words)
@@ -39,22 +103,22 @@ fn check_metadata() -> Result<(), String> {
     let output = output.map_err(|why| format!("cargo metadata: {why}"))?;
     let metadata: Value =
         serde_json::from_slice(&output.stdout).map_err(|why| format!("cargo metadata: {why}"))?;
-    let packages = metadata["packages"]
-        .as_array()
-        .map_or(&[][..], Vec::as_slice);
-    let faults = faults(packages);
-    if faults.is_empty() {
-        return Ok(());
-    }
-    Err(faults.join("\n"))
+    Ok(metadata["packages"].as_array().cloned().unwrap_or_default())
+}
+
+fn is_published(member: &Value) -> bool {
+    member["publish"].is_null()
+}
+
+fn text<'a>(member: &'a Value, field: &str) -> &'a str {
+    member[field].as_str().unwrap_or_default()
 }
 
 /// Returns a sentence for each fault.
 fn faults(packages: &[Value]) -> Vec<String> {
-    let name = |package: &Value| package["name"].as_str().unwrap_or_default().to_owned();
-    let (published, kept): (Vec<&Value>, Vec<&Value>) = packages
-        .iter()
-        .partition(|package| package["publish"].is_null());
+    let name = |package: &Value| text(package, "name").to_owned();
+    let (published, kept): (Vec<&Value>, Vec<&Value>) =
+        packages.iter().partition(|package| is_published(package));
     let kept: BTreeSet<String> = kept.into_iter().map(name).collect();
     let mut faults = Vec::new();
     if published.is_empty() {
@@ -100,7 +164,7 @@ const FIELDS: [&str; 7] = [
 mod tests {
     use serde_json::{Value, json};
 
-    use super::{FIELDS, faults};
+    use super::{FIELDS, faults, manifest};
 
     fn package(name: &str) -> Value {
         let mut package = json!({ "name": name, "publish": null, "dependencies": [] });
@@ -125,5 +189,15 @@ mod tests {
         let found = faults(&[bare, kept.clone()]);
         assert_eq!(found.len(), 3, "{found:?}");
         assert_eq!(faults(&[kept]).len(), 1);
+    }
+
+    #[test]
+    fn the_manifest_of_a_first_program_names_each_package_and_its_folder() {
+        let text = manifest(&[("ripstop-rt", "0.1.0")]);
+        assert!(text.contains("\nripstop-rt = \"=0.1.0\"\n"), "{text}");
+        assert!(
+            text.contains("\nripstop-rt = { path = \"ripstop-rt-0.1.0\" }\n"),
+            "{text}"
+        );
     }
 }
