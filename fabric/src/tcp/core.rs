@@ -13,6 +13,7 @@ use super::{
     peer::TcpPeer,
     reach::DialPace,
     send_queue::TcpSendQueue,
+    shortage::{ShortSends, is_shortage},
     socket_calls::{SendPart, send_bytes, send_parts},
     sockets::{SocketName, SocketRole, SocketTable},
 };
@@ -62,6 +63,7 @@ pub(super) struct TcpCore {
     pub(super) events: VecDeque<TcpEvent>,
     /// Peers for which something waits for more of the same turn.
     pub(super) staged: Vec<u32>,
+    pub(super) short_sends: ShortSends,
     /// True while the rank may sleep.
     pub(super) armed: bool,
     pub(super) hot: HotPeers,
@@ -131,6 +133,7 @@ impl TcpCore {
             watches: ThresholdWatches::new(),
             events: VecDeque::new(),
             staged: Vec::new(),
+            short_sends: ShortSends::default(),
             armed: false,
             hot: HotPeers::default(),
             turns: 0,
@@ -231,12 +234,13 @@ impl TcpCore {
         }
         self.look_at_waiting_listeners();
         let silent = self.drop_silent_arrivals(now);
+        let short = self.retry_short_sends(now);
         let silence = self.lose_silent_peers(now);
         let due = self.reaching.iter().filter_map(|rank| {
             let reach = self.peers[*rank as usize].reach.as_ref()?;
             reach.due()
         });
-        let next = due.chain(silent).chain(silence).min();
+        let next = due.chain(silent).chain(silence).chain(short).min();
         let set = self.timer.set(next);
         debug_assert!(set.is_ok(), "{set:?}");
     }
@@ -315,6 +319,7 @@ impl TcpCore {
         match entry.socket().and_then(|socket| send_all(socket, parts)) {
             Ok(bytes) => sent = bytes,
             Err(why) if why.kind() == io::ErrorKind::WouldBlock => {}
+            Err(why) if is_shortage(&why) => self.short_sends.add(rank, &mut self.timer),
             Err(why) => {
                 entry.break_off(why);
                 let name = connection.socket;
@@ -347,6 +352,10 @@ impl TcpCore {
         match entry.socket().and_then(|socket| peer.queue.flush(socket)) {
             Ok(true) => {}
             Ok(false) => entry.writable = false,
+            Err(why) if is_shortage(&why) => {
+                entry.writable = false;
+                self.short_sends.add(rank, &mut self.timer);
+            }
             Err(why) => {
                 entry.break_off(why);
                 let name = connection.socket;

@@ -22,6 +22,7 @@
 //!   down comes after the peer's last message and after the failures of its commands.
 //! - `staging` sends short commands of one turn together. `hot` says which sockets are read without asking for events first,
 //!   and `landing` reads bytes straight to where they belong. `placing` asks the sink where the body of a long message belongs.
+//! - `shortage` says which errors are this host's own, and sends again what the kernel had no memory for.
 //! - `checksum` says what frames look like, and `congestion` how fast a connection may send.
 //! - `exports` knows the memory that peers may access. The target of a put, a get or an atomic performs it in its own turns,
 //!   after it has checked the key. A connection's commands are answered in order, so answers need no numbers.
@@ -42,6 +43,8 @@ mod farewell;
 mod frame;
 mod handshake;
 mod hot;
+#[cfg(test)]
+mod injected_errors;
 mod interfaces;
 mod landing;
 mod one_sided;
@@ -54,6 +57,7 @@ mod reach;
 mod reach_tests;
 mod receive;
 mod send_queue;
+mod shortage;
 mod silence;
 mod socket_calls;
 mod sockets;

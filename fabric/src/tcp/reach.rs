@@ -5,6 +5,7 @@ use std::{collections::VecDeque, io, os::fd::OwnedFd};
 use super::{
     core::TcpCore,
     handshake::{DialHandshake, HandshakeOutcome, HandshakeRefusal, TcpIdentity},
+    shortage::is_shortage,
     socket_calls::{SendPart, connect, connected, receive, send_parts, tune},
     sockets::{SocketEntry, SocketName, SocketRole},
 };
@@ -394,12 +395,6 @@ impl AttemptEnd {
     }
 }
 
-/// Returns true if a socket could not be made for lack of descriptors, ports or memory.
-pub(super) fn is_shortage(why: &io::Error) -> bool {
-    let errno = why.raw_os_error().unwrap_or(0);
-    SHORTAGES.contains(&errno)
-}
-
 impl SocketEntry {
     /// Carries an attempt on as far as it comes. Returns how it ended, if it did.
     fn drive_attempt(
@@ -497,13 +492,3 @@ const ABSENT_LIMIT: u64 = 500_000_000_000;
 /// again after a second.
 pub(super) const UNDECIDED_MAX: usize = 32;
 const UNDECIDED_LIMIT: u64 = 1_000_000_000_000;
-
-/// Errors of this host.
-const SHORTAGES: [libc::c_int; 6] = [
-    libc::EMFILE,
-    libc::ENFILE,
-    libc::ENOBUFS,
-    libc::ENOMEM,
-    libc::ENOSPC,
-    libc::EADDRNOTAVAIL,
-];

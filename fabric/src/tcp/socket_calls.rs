@@ -15,6 +15,8 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, ipproto, sockopt,
 };
 
+#[cfg(test)]
+use super::injected_errors::{FailingCall, meet};
 use crate::driver::LocalRange;
 
 /// Bytes to send.
@@ -30,6 +32,8 @@ pub(super) enum SendPart<'a> {
 /// # Errors
 /// `WouldBlock` if there is no room at all, otherwise the connection's error.
 pub(super) fn send_bytes(socket: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
+    #[cfg(test)]
+    meet(FailingCall::Send)?;
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     Ok(rustix::io::retry_on_intr(|| {
         rustix::net::send(socket, bytes, flags)
@@ -41,6 +45,8 @@ pub(super) fn send_bytes(socket: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
 /// # Errors
 /// `WouldBlock` if there is no room at all, otherwise the connection's error.
 pub(super) fn send_parts(socket: &OwnedFd, parts: &[SendPart<'_>]) -> io::Result<usize> {
+    #[cfg(test)]
+    meet(FailingCall::Send)?;
     let mut pieces = [libc::iovec {
         iov_base: std::ptr::null_mut(),
         iov_len: 0,
@@ -207,6 +213,8 @@ pub(super) fn listen(at: SocketAddr) -> io::Result<(OwnedFd, u16)> {
 /// # Errors
 /// `WouldBlock` if there is none, otherwise the system's error.
 pub(super) fn accept(listener: &OwnedFd) -> io::Result<OwnedFd> {
+    #[cfg(test)]
+    meet(FailingCall::Accept)?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     Ok(rustix::net::accept_with(listener, flags)?)
 }
@@ -303,6 +311,8 @@ pub(super) fn reset_when_closed(socket: &OwnedFd) {
 }
 
 fn open(ip: IpAddr) -> io::Result<OwnedFd> {
+    #[cfg(test)]
+    meet(FailingCall::Socket)?;
     let family = if ip.is_ipv4() {
         AddressFamily::INET
     } else {

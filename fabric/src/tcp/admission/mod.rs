@@ -9,7 +9,8 @@ use super::{
     core::TcpCore,
     handshake::{AcceptHandshake, CrossingVerdict, HandshakeOutcome, HelloVerdict, TcpIdentity},
     peer::TcpPeer,
-    reach::{is_shortage, send_all},
+    reach::send_all,
+    shortage::is_shortage,
     socket_calls::{accept, end_sending, receive, tune, unacknowledged},
     sockets::{SocketName, SocketRole},
 };

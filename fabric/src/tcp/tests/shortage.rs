@@ -15,10 +15,14 @@ use rustix::{
     process::{Resource, Rlimit, geteuid, getrlimit, setrlimit},
 };
 
-use super::{HangGuard, HeardEvents, ranks};
+use super::{HangGuard, HeardEvents, Pair, ranks};
 use crate::{
     driver::{ArmResult, Driver, DriverCommand, PostResult, WorldRank},
-    tcp::{PreparedTcp, Tcp, TcpConfig, interfaces::port_range},
+    tcp::{
+        PreparedTcp, Tcp, TcpConfig,
+        injected_errors::{FailingCall, inject, left},
+        interfaces::port_range,
+    },
 };
 
 /// Returns true in a process of its own. Elsewhere, starts that process, with these words before its command, and checks that its
@@ -113,6 +117,89 @@ fn a_rank_without_descriptors_rests_and_meets_its_peers_when_there_are_some() {
         guard.check();
     }
     assert_eq!((heard.down, ignored.down), (vec![], vec![]));
+}
+
+/// Has rank 1 say hello to rank 0 while the next calls fail with these errors. The hello arrives, once.
+#[track_caller]
+fn hello_arrives_after(call: FailingCall, errors: &[i32]) {
+    let [mut zero, mut one] = ranks([0, 1]);
+    inject(call, errors);
+    say_hello(&mut one);
+    let (mut heard, mut ignored) = (HeardEvents::default(), HeardEvents::default());
+    let guard = HangGuard::new("the hello");
+    while heard.messages == 0 {
+        let _ = zero.progress(16, &mut heard);
+        let _ = one.progress(16, &mut ignored);
+        guard.check();
+    }
+    assert_eq!(left(), 0, "errors that no call has met");
+    assert_eq!((heard.down, ignored.down), (vec![], vec![]));
+}
+
+#[test]
+fn a_host_without_descriptors_or_memory_for_sockets_delays_a_connection() {
+    for error in [libc::ENFILE, libc::ENOBUFS, libc::ENOMEM] {
+        hello_arrives_after(FailingCall::Socket, &[error; 3]);
+        hello_arrives_after(FailingCall::Accept, &[error; 3]);
+    }
+}
+
+#[test]
+fn a_connection_that_ends_before_it_is_accepted_does_not_disturb_the_next_one() {
+    let errors = [libc::ECONNABORTED, libc::EPERM, libc::ENETDOWN, libc::EINTR];
+    hello_arrives_after(FailingCall::Accept, &errors);
+}
+
+#[test]
+fn errors_of_the_network_delay_a_connection() {
+    let errors = [libc::EPERM, libc::EHOSTUNREACH, libc::ETIMEDOUT];
+    hello_arrives_after(FailingCall::Socket, &errors);
+}
+
+#[test]
+fn what_the_kernel_has_no_memory_to_send_is_sent_later_and_only_once() {
+    for (error, body_len) in [
+        (libc::ENOBUFS, 8),
+        (libc::ENOMEM, 8),
+        (libc::ENOBUFS, 60_000),
+    ] {
+        let mut pair = Pair::new();
+        inject(FailingCall::Send, &[error; 3]);
+        let body = vec![7; body_len];
+        for number in 2..5 {
+            let message = DriverCommand::Message {
+                to: WorldRank(0),
+                header: b"short",
+                body: &body,
+            };
+            assert!(matches!(pair.ranks[1].post(message), PostResult::Posted));
+            if number == 2 {
+                assert!(left() < 3, "no call has failed");
+            }
+        }
+        pair.until("all messages", |heard| heard.messages == 4);
+        assert_eq!(left(), 0, "errors that no call has met");
+        assert_eq!(pair.heard.down, []);
+    }
+}
+
+#[test]
+fn a_rank_sleeps_until_the_kernel_may_have_memory_again() {
+    let mut pair = Pair::new();
+    inject(FailingCall::Send, &[libc::ENOBUFS]);
+    say_hello(&mut pair.ranks[1]);
+    let guard = HangGuard::new("the pause");
+    let asleep = pair.ranks[1].core().wait_on();
+    while !pair.ranks[1].core().peers[0].queue.is_empty() {
+        let turn = pair.ranks[1].progress(16, &mut HeardEvents::default());
+        if turn.events == 0 && pair.ranks[1].arm() == ArmResult::Ready {
+            let limit = Timespec::try_from(Duration::from_secs(60)).unwrap();
+            let woken = poll(&mut [PollFd::new(&*asleep, PollFlags::IN)], Some(&limit)).unwrap();
+            assert_eq!(woken, 1, "nothing wakes the rank");
+        }
+        guard.check();
+    }
+    pair.until("the hello", |heard| heard.messages == 2);
 }
 
 #[test]

@@ -1,0 +1,58 @@
+//! What this process or its host has too little of: descriptors, ports, or memory of the kernel. That says nothing about a peer,
+//! so what has failed is tried again.
+
+use std::io;
+
+use super::core::TcpCore;
+use crate::timer::RetryTimer;
+
+/// Peers for whose bytes the kernel had no memory.
+#[derive(Debug, Default)]
+pub(super) struct ShortSends {
+    ranks: Vec<u32>,
+}
+
+impl ShortSends {
+    /// Has the bytes for a peer sent again after a pause. No event reports when the kernel has memory again.
+    pub(super) fn add(&mut self, rank: u32, timer: &mut RetryTimer) {
+        self.ranks.push(rank);
+        let set = timer.set_if_earlier(timer.now().saturating_add(SEND_PAUSE));
+        debug_assert!(set.is_ok(), "{set:?}");
+    }
+}
+
+impl TcpCore {
+    /// Sends again what the kernel had no memory for. Returns when to try once more, if it still has none.
+    pub(super) fn retry_short_sends(&mut self, now: u64) -> Option<u64> {
+        for rank in std::mem::take(&mut self.short_sends.ranks) {
+            let connection = self.peers[rank as usize].connection.as_ref();
+            if let Some(connection) = connection
+                && let Some(entry) = self.sockets.get_mut(connection.socket)
+            {
+                entry.writable = entry.broken.is_none();
+            }
+            self.flush(rank);
+        }
+        let is_short = !self.short_sends.ranks.is_empty();
+        is_short.then(|| now.saturating_add(SEND_PAUSE))
+    }
+}
+
+/// Returns true if a call has failed for lack of descriptors, ports or memory.
+pub(super) fn is_shortage(why: &io::Error) -> bool {
+    let errno = why.raw_os_error().unwrap_or(0);
+    SHORTAGES.contains(&errno)
+}
+
+/// Time until bytes are sent again for which the kernel had no memory, in picoseconds.
+const SEND_PAUSE: u64 = 10_000_000_000;
+
+/// Errors of this host.
+const SHORTAGES: [libc::c_int; 6] = [
+    libc::EMFILE,
+    libc::ENFILE,
+    libc::ENOBUFS,
+    libc::ENOMEM,
+    libc::ENOSPC,
+    libc::EADDRNOTAVAIL,
+];
