@@ -153,7 +153,10 @@ impl TcpCore {
         // A peer that always has more must not keep the sockets waiting that are ready.
         if events < budget && !self.sockets.has_ready() {
             events += self.look_at_hot(budget - events, sink);
+        } else {
+            self.hot.end_dialogue();
         }
+        self.note_dialogue();
         if (events == 0 && self.hot.is_empty()) || self.turns.is_multiple_of(POLL_EVERY) {
             self.poll();
         }
@@ -398,6 +401,8 @@ impl TcpCore {
     /// Prepares a sleep.
     pub(super) fn arm(&mut self) -> ArmResult {
         self.send_staged();
+        self.hot.end_dialogue();
+        self.sockets.report_all();
         let waits = |core: &Self| {
             !core.events.is_empty()
                 || !core.inbox.is_empty()

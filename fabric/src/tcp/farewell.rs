@@ -23,6 +23,7 @@ impl TcpCore {
             ends.record_exit(crate::driver::WorldRank(self.me), how);
         }
         self.closing = Some(how);
+        self.sockets.report_all();
         self.exports.close();
         self.events.clear();
         self.inbox.clear();

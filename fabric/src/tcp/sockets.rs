@@ -1,5 +1,9 @@
 //! All sockets of a rank, and what is known of each: registered once with epoll, which reports changes only.
 //!
+//! One socket at a time may be left out of epoll for a while, because the rank reads it in each turn anyway. For a registered
+//! socket, the kernel notes each change, and reports the changes again that such reads have found. Between two plain programs
+//! (two cores of a virtual machine, Linux 6.18, loopback) that made 8 bytes take 3.93 instead of 3.73 µs.
+//!
 //! io_uring was tried in place of epoll, and was not ahead. Any thread may make a turn, while io_uring delivers in the thread
 //! that has submitted. So the fastest kind of ring (`DEFER_TASKRUN`) is out of the question, because it belongs to one thread.
 //! Between two ranks on two cores of a virtual machine (Linux 6.18, loopback), multishot polls made 8 bytes take 1.15 times as
@@ -69,6 +73,8 @@ pub(super) struct SocketTable {
     ready: VecDeque<SocketName>,
     /// Sockets that keep their places before those in `ready`, in order.
     postponed: Vec<SocketName>,
+    /// The socket that epoll does not report, because each turn reads it.
+    pub(super) unreported: Option<SocketName>,
 }
 
 impl SocketTable {
@@ -80,6 +86,7 @@ impl SocketTable {
             serial: 0,
             ready: VecDeque::new(),
             postponed: Vec::new(),
+            unreported: None,
         })
     }
 
@@ -139,6 +146,31 @@ impl SocketTable {
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         let data = EventData::new_u64(u64::from(serial) << 32 | u64::from(slot));
         Ok(epoll::add(&*self.epoll, fd, data, flags)?)
+    }
+
+    /// Has epoll report a socket no more. Until [`report_all`](Self::report_all), each turn must read it.
+    pub(super) fn stop_reports(&mut self, name: SocketName) {
+        if self.unreported == Some(name) {
+            return;
+        }
+        self.report_all();
+        let socket = self.get(name).and_then(|entry| entry.fd.as_ref());
+        if socket.is_some_and(|socket| epoll::delete(&*self.epoll, socket).is_ok()) {
+            self.unreported = Some(name);
+        }
+    }
+
+    /// Has epoll report all sockets again, also what has come meanwhile.
+    pub(super) fn report_all(&mut self) {
+        let Some(name) = self.unreported.take() else {
+            return;
+        };
+        let socket = self.get(name).and_then(|entry| entry.fd.as_ref());
+        if socket.is_some_and(|socket| self.register(socket, name).is_err()) {
+            // The kernel has no memory for that now. The rank does not sleep while a socket needs a look, and tries again.
+            self.unreported = Some(name);
+            self.look_at(name);
+        }
     }
 
     pub(super) fn get(&self, name: SocketName) -> Option<&SocketEntry> {
