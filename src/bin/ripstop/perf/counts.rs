@@ -2,7 +2,7 @@
 
 use ripstop::{Comm, Result, Runtime};
 
-use super::{TAG_TALLY, allocations};
+use super::{TAG_TALLY, allocations, clock};
 
 /// Counts at one moment, or the difference of two.
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,6 +23,8 @@ pub(super) struct PerfCounts {
     pub(super) list_words: u64,
     /// Interrupts of the host, by an adapter that raises them.
     pub(super) interrupts: u64,
+    /// Processor time, in nanoseconds.
+    pub(super) cpu_ns: u64,
 }
 
 impl PerfCounts {
@@ -45,6 +47,7 @@ impl PerfCounts {
             registrations: counters.registrations,
             list_words: counters.list_words,
             interrupts: counters.interrupts,
+            cpu_ns: clock::cpu(),
         }
     }
 
@@ -87,6 +90,7 @@ impl PerfCounts {
             self.registrations,
             self.list_words,
             self.interrupts,
+            self.cpu_ns,
         ]
     }
 
@@ -105,6 +109,7 @@ impl PerfCounts {
             registrations,
             list_words,
             interrupts,
+            cpu_ns,
         ] = numbers;
         Self {
             system_calls,
@@ -120,8 +125,9 @@ impl PerfCounts {
             registrations,
             list_words,
             interrupts,
+            cpu_ns,
         }
     }
 }
 
-const COUNTS: usize = 13;
+const COUNTS: usize = 14;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use ripstop::{Collectives, ErrorKind, Result};
+use ripstop::{Collectives, Comm, ErrorKind, Result};
 
 use super::{
-    PerfError, PerfRankPair, TAG, TAG_TALLY, clock,
+    PerfError, PerfRankPair, TAG, clock,
     counts::PerfCounts,
     report::{ResultReport, ResultRow},
     seconds,
@@ -30,20 +30,12 @@ pub(super) async fn run(
     report: &mut ResultReport,
 ) -> Result<(), PerfError> {
     let world = pair.world;
+    let per_peer = meet_all(world).await?;
     world.barrier().await?;
-    let (start, cpu, before) = (clock::now(), clock::cpu(), PerfCounts::now(pair.runtime));
+    let (start, before) = (clock::now(), PerfCounts::now(pair.runtime));
     wait(pair, args.seconds).await?;
-    let (waited, cpu) = (clock::now() - start, clock::cpu() - cpu);
+    let waited = clock::now() - start;
     let tally = PerfCounts::now(pair.runtime).since(before);
-    let mut cpu_of_all = cpu;
-    if world.rank() != 0 {
-        world.send(0, TAG_TALLY, [cpu]).await?;
-    } else {
-        for rank in 1..world.size() {
-            let ([cpu], _) = world.recv_into(rank, TAG_TALLY, [0_u64]).await?;
-            cpu_of_all += cpu;
-        }
-    }
     let tally = tally.gather(world).await?;
     let row = ResultRow::new("idle")
         .label("ranks", world.size())
@@ -51,13 +43,43 @@ pub(super) async fn run(
         .figure(
             "cpu_percent",
             "% of a core",
-            lossy(cpu_of_all) / lossy(waited) * 100.0,
+            lossy(tally.cpu_ns) / lossy(waited) * 100.0,
         )
-        .figure("cpu_ms", "CPU ms", lossy(cpu_of_all) / 1e6)
+        .figure("cpu_ms", "CPU ms", lossy(tally.cpu_ns) / 1e6)
+        .field("kib_per_peer", per_peer)
         .field("wakes", tally.wakes)
         .field("allocations", tally.allocations);
     report.print(pair.signed(row))?;
     Ok(())
+}
+
+/// Exchanges a message with every other rank, so that all are connected. Returns the memory that this rank uses more than after
+/// the first exchange, in KiB for each further rank.
+async fn meet_all(world: &Comm) -> Result<f64> {
+    let (me, size) = (world.rank(), world.size());
+    let mut first = None;
+    for distance in 1..size {
+        let to = (me + distance) % size;
+        let from = (me + size - distance) % size;
+        let inbox = world.recv_into(from, TAG, [0_u8]);
+        world.send(to, TAG, [1_u8]).await?;
+        inbox.await?;
+        first = first.or_else(anonymous_kib);
+    }
+    let (Some(first), Some(last)) = (first, anonymous_kib()) else {
+        return Ok(0.0);
+    };
+    let peers = size.saturating_sub(2).max(1);
+    Ok(lossy(last.saturating_sub(first)) / lossy(peers as u64))
+}
+
+/// Returns the private memory of this process that is not of a file, in KiB.
+fn anonymous_kib() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("RssAnon:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse().ok()
 }
 
 /// Rank 0 waits for a message that never comes, until it times out; the others wait for its message after that.

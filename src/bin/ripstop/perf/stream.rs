@@ -90,6 +90,7 @@ pub(super) async fn bandwidth(
             let row = row.figure("mb_per_s", "MB/s", bytes / measured.samples.micros_at(0.5));
             let best = bytes / measured.samples.micros_min();
             let row = row.figure("best_mb_per_s", "best MB/s", best);
+            let row = row.field("cpu_s_per_gb", measured.cpu_per_byte(size));
             report.print(pair.signed(measured.finish(row)))?;
         }
     }
@@ -224,6 +225,13 @@ where
 }
 
 impl StreamMeasurement {
+    /// Returns the processor time of both ranks, in nanoseconds for each byte, which are seconds for each gigabyte.
+    #[expect(clippy::cast_precision_loss, reason = "exact below 104 days")]
+    fn cpu_per_byte(&self, size: usize) -> f64 {
+        let messages = self.samples.len() as f64 * self.messages_per_window;
+        self.tally.cpu_ns as f64 / (messages * lossy(size))
+    }
+
     fn finish(&self, row: ResultRow) -> ResultRow {
         row.times(&self.samples).cost(self.tally, self.messages)
     }
