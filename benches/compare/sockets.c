@@ -113,7 +113,26 @@ static void window(const struct end *end, char *out, char *in, long size, long m
     }
 }
 
-static void print_stream(const struct end *end, const char *program, long size, long messages, struct samples *s)
+/* Processor time of this process. */
+static double cpu_us(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
+}
+
+/* Adds what the second process has used, on the first. */
+static double cpu_of_both(const struct end *end, double mine)
+{
+    double theirs = 0;
+    if (end->me)
+        send_all(end, (const char *)&mine, sizeof mine);
+    else
+        recv_all(end, (char *)&theirs, sizeof theirs);
+    return mine + theirs;
+}
+
+static void print_stream(const struct end *end, const char *program, long size, long messages, struct samples *s, double cpu)
 {
     samples_sort(s);
     double median = samples_at(s, 0.5), best = s->value[0], slow = samples_at(s, 0.99), count = (double)messages;
@@ -122,7 +141,8 @@ static void print_stream(const struct end *end, const char *program, long size, 
     if (strcmp(program, "rate") == 0)
         printf("\"million_per_s\":%.4f,\"best_million_per_s\":%.4f,", count / median, count / best);
     else
-        printf("\"mb_per_s\":%.1f,\"best_mb_per_s\":%.1f,", count * (double)size / median, count * (double)size / best);
+        printf("\"mb_per_s\":%.1f,\"best_mb_per_s\":%.1f,\"cpu_s_per_gb\":%.4f,", count * (double)size / median,
+               count * (double)size / best, cpu * 1e3 / (count * (double)size * s->len));
     printf("\"median_us\":%.4f,\"p99_us\":%.4f,\"window\":%ld,\"iters\":%d}\n", median, slow, messages, s->len);
     fflush(stdout);
 }
@@ -132,14 +152,18 @@ static void stream(const struct end *end, const char *program, long size, long i
     iters = iters ? iters : message_iters(size) / 8;
     char *out = room((size_t)size), *in = room((size_t)(size * messages));
     struct samples s = samples_new((int)iters);
+    double begun = cpu_us();
     for (long i = -(iters / 10 + 2); i < iters; i++) {
         double start = now_us();
+        if (i == 0)
+            begun = cpu_us();
         window(end, out, in, size, messages);
         if (i >= 0)
             samples_push(&s, now_us() - start);
     }
+    double cpu = cpu_of_both(end, cpu_us() - begun);
     if (end->me == 0)
-        print_stream(end, program, size, messages, &s);
+        print_stream(end, program, size, messages, &s, cpu);
     free(out), free(in), free(s.value);
 }
 

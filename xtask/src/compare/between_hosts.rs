@@ -10,9 +10,13 @@ use crate::hosts;
 ///
 /// # Errors
 /// The hosts cannot be made, or the comparison failed there and has said why.
-pub(super) fn run(root: &Path, args: &[String]) -> Result<(), String> {
+pub(super) fn run(root: &Path, args: &[String], jobs: &[CompareJob]) -> Result<(), String> {
     let program = env::current_exe().map_err(|why| format!("the path of this program: {why}"))?;
-    let mut words = ["--hosts", "3", "--"].map(str::to_owned).to_vec();
+    let of_jobs = jobs.iter().filter(|job| job.between_hosts);
+    let hosts = of_jobs.map(CompareJob::hosts).max().unwrap_or(1);
+    let mut words = ["--hosts", &hosts.to_string(), "--"]
+        .map(str::to_owned)
+        .to_vec();
     words.push(program.display().to_string());
     words.extend(["bench", "compare"].map(str::to_owned));
     words.extend_from_slice(args);
@@ -41,8 +45,22 @@ pub(super) const SOCKETS: [&str; 4] = [
 
 /// Returns the hosts of a job, as launchers take them.
 pub(super) fn hosts(job: &CompareJob) -> String {
-    let names: Vec<String> = (1..=job.ranks).map(|number| format!("h{number}")).collect();
-    names.join(",")
+    let places = match job.per_host {
+        1 => String::new(),
+        many => format!(":{many}"),
+    };
+    let names = (1..=job.hosts()).map(|number| format!("h{number}{places}"));
+    names.collect::<Vec<_>>().join(",")
+}
+
+/// Returns the command that calls a program on each host by `ssh` alone, on all hosts at once.
+pub(super) fn plain_ssh(job: &CompareJob) -> Command {
+    let script = r#"for host; do ssh -T -x -o BatchMode=yes -- "$host" true & all="$all $!"; done
+        for one in $all; do wait $one || exit; done"#;
+    let mut command = Command::new("sh");
+    command.args(["-c", script, "sh"]);
+    command.args(hosts(job).split(','));
+    command
 }
 
 /// Makes MPICH's launcher start each rank on a host of its own.

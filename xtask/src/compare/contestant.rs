@@ -28,6 +28,8 @@ pub(super) enum Contestant {
     Line,
     /// `sockets.c`: TCP without a library.
     Sockets,
+    /// A plain `ssh HOST true` to each host of a job, all at once.
+    PlainSsh,
     /// Debian's MPICH over TCP.
     MpichTcp,
     /// Debian's Open MPI over TCP, by its own transport.
@@ -50,6 +52,7 @@ impl Contestant {
             Self::Fftw => "fftw",
             Self::Line => "line",
             Self::Sockets => "sockets",
+            Self::PlainSsh => "ssh",
             Self::MpichTcp => "mpich-tcp",
             Self::OpenMpiTcp => "openmpi-tcp",
             Self::OpenMpiUcx => "openmpi-ucx",
@@ -93,6 +96,7 @@ impl Contestant {
                 }
                 Some(command)
             }
+            Self::PlainSsh => Some(between_hosts::plain_ssh(job)),
             Self::Ours | Self::OursInline | Self::OursTcp | Self::OursTcpInline => {
                 let mut command = our_command(job, paths);
                 command.envs(self.our_settings().iter().copied());
@@ -102,6 +106,9 @@ impl Contestant {
                         // Ranks of other hosts have other processors as a rule, so it is worth spinning for them.
                         command.env("RIPSTOP_SPIN_US_MAX", "0");
                     }
+                }
+                if job.per_host > 1 {
+                    command.env("RIPSTOP_FABRIC", "shm+tcp");
                 }
                 Some(command)
             }
@@ -144,7 +151,7 @@ impl Contestant {
             } else {
                 tcp_peers::LOOPBACK
             };
-            options.apply(&mut command, interface);
+            options.apply(&mut command, interface, job.per_host > 1);
         }
         command.args(["-n", &job.ranks.to_string()]);
         if job.between_hosts {
@@ -337,6 +344,7 @@ fn programs_of(jobs: &[CompareJob]) -> BTreeSet<(&'static str, Contestant)> {
         let of = |who: Contestant| match who {
             Contestant::Line => Some(("line", who)),
             Contestant::Sockets => Some(("sockets", who)),
+            Contestant::PlainSsh => None,
             _ if who.is_ours() => None,
             _ => Some((job.peer_program?, who.library())),
         };

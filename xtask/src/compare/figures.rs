@@ -19,8 +19,9 @@ pub(super) struct CompareJob {
     pub(super) columns: &'static [Contestant],
     /// True if all ranks share a core.
     pub(super) one_core: bool,
-    /// True if each rank has a host of its own.
+    /// True if the ranks are on hosts, [`per_host`](Self::per_host) on each.
     pub(super) between_hosts: bool,
+    pub(super) per_host: u32,
     pub(super) repeats_max: usize,
     pub(super) rows: Vec<CompareRow>,
 }
@@ -178,12 +179,13 @@ impl CompareJob {
             columns: &PEERS,
             one_core: false,
             between_hosts: false,
+            per_host: 1,
             repeats_max: usize::MAX,
             rows,
         }
     }
 
-    fn example(
+    pub(super) fn example(
         group: &'static str,
         program: &'static str,
         args: &str,
@@ -197,7 +199,7 @@ impl CompareJob {
     }
 
     /// Makes a job of figures with a limit of their own and no peer beside them; `args` and their time are for Ripstop alone.
-    fn alone(group: &'static str, args: &str, rows: Vec<CompareRow>) -> Self {
+    pub(super) fn alone(group: &'static str, args: &str, rows: Vec<CompareRow>) -> Self {
         Self {
             peer_program: None,
             contestants: vec![Contestant::Ours],
@@ -209,6 +211,11 @@ impl CompareJob {
     pub(super) fn on(mut self, ranks: u32) -> Self {
         self.ranks = ranks;
         self
+    }
+
+    /// Returns the number of hosts that the job needs.
+    pub(super) const fn hosts(&self) -> u32 {
+        self.ranks.div_ceil(self.per_host)
     }
 
     /// Compares with the other contestants only, in rows that have others.

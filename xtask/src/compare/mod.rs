@@ -56,7 +56,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         if let Err(reason) = ours {
             report::print_note(&reason);
         }
-        return between_hosts::run(&workspace(), args);
+        return between_hosts::run(&workspace(), args, &jobs);
     }
 
     for job in &mut jobs {

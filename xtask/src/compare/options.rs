@@ -16,8 +16,8 @@ cargo xtask bench compare [--only NAME,NAME] [--row TEXT]... [--repeats N] [--js
   --repeats     how often every contestant runs, in turns (default 5, at least 1; fewer than 5 is for trying out)
   --json        writes every record and every row of the table to FILE, one JSON object per line
   --peers-only  MPICH and Open MPI alone
-  --between-hosts  with --only tcp: also between hosts that are namespaces of this machine, with a rank on each, and the start
-                of a job on three of them; needs what `cargo xtask hosts` needs. Both tables take less than ten minutes
+  --between-hosts  with --only tcp: also between hosts that are namespaces of this machine, and the start of a job on 3 and on
+                32 of them; needs what `cargo xtask hosts` needs. Both tables take less than fifteen minutes
 
   cargo xtask bench compare --only tcp --between-hosts --json tcp.jsonl
 ";

@@ -24,13 +24,15 @@ const COLUMNS: &[Contestant] = &[
 
 /// Returns the jobs over the loopback interface.
 pub(super) fn jobs() -> Vec<CompareJob> {
-    jobs_with(1.15, 0.95)
+    let mut jobs = jobs_with(1.15, 0.95);
+    jobs.push(idle_peers());
+    jobs
 }
 
 /// Returns the same jobs between hosts, where the way of a packet is longer for all, and the start of a job on three hosts.
 pub(super) fn jobs_between_hosts() -> Vec<CompareJob> {
     let mut jobs = jobs_with(1.12, 0.97);
-    jobs.push(start());
+    jobs.extend([all_to_all(), halo(), start(), start_of_many()]);
     for job in &mut jobs {
         job.between_hosts = true;
         for row in &mut job.rows {
@@ -52,6 +54,7 @@ fn jobs_with(of_sockets: f64, of_mpich: f64) -> Vec<CompareJob> {
         bandwidth(1_048_576, "1 MiB", 16, 1.0),
         all_reduce(),
         one_core(),
+        overlap(),
     ]
 }
 
@@ -75,6 +78,82 @@ fn start() -> CompareJob {
         ours: OwnProgram::Example("hello"),
         our_args: Vec::new(),
         ..job
+    }
+}
+
+/// Compares with as many plain calls of `ssh`, which is the least that a start by `ssh` can take.
+fn start_of_many() -> CompareJob {
+    let pick = FigureSelector::new("wall", "wall_ms", BetterDirection::Lower);
+    let row = beside("start, 32 hosts", &pick, Contestant::PlainSsh, 1.2);
+    CompareJob {
+        contestants: vec![Contestant::PlainSsh, Contestant::OursTcp],
+        columns: &[Contestant::PlainSsh],
+        peer_program: None,
+        ours: OwnProgram::Example("hello"),
+        our_args: Vec::new(),
+        repeats_max: 3,
+        ..job("", vec![row]).on(32)
+    }
+}
+
+/// Compares an exchange between ranks of which two each share memory.
+fn all_to_all() -> CompareJob {
+    let pick = FigureSelector::new("collective", "mean_us", BetterDirection::Lower)
+        .with("collective", "all_to_all")
+        .with("size", 65_536);
+    let row = beside_libraries("tcp all_to_all 64 KiB, 2 × 2 ranks", &pick, 0.8);
+    // Waiting ranks of the libraries keep the processors that others need, so a call takes milliseconds.
+    let args = "all_to_all --size 65536 --iters 50";
+    let mut job = job(&format!("collective {args}"), vec![row]).on(4);
+    job.contestants.retain(|who| *who != Contestant::Sockets);
+    CompareJob {
+        peer_program: Some("collective"),
+        peer_args: split_words(args),
+        per_host: 2,
+        ..job
+    }
+}
+
+fn halo() -> CompareJob {
+    let pick = FigureSelector::new("halo", "median_us", BetterDirection::Lower).with("n", 64);
+    let mut row = beside_libraries("tcp halo 64, whole step", &pick, 0.9);
+    row.ours = pick.with("mode", "overlap");
+    let args = "--n 64 --steps 1000";
+    let mut job = job("", vec![row]);
+    job.contestants.retain(|who| *who != Contestant::Sockets);
+    CompareJob {
+        peer_program: Some("halo"),
+        peer_args: split_words(args),
+        ours: OwnProgram::Example("halo"),
+        our_args: split_words(&format!("{args} --mode overlap --json")),
+        ..job
+    }
+}
+
+/// The end of a transfer, as a share of the computation during which one side does not touch the runtime.
+fn overlap() -> CompareJob {
+    let row = |busy: &str| {
+        let pick =
+            FigureSelector::new("overlap", "done_share", BetterDirection::Lower).with("busy", busy);
+        let label = format!("tcp 64 MiB while the {busy} computes");
+        CompareRow::new(label, &pick, RatioTarget::alone(1.0)).by(Contestant::OursTcp)
+    };
+    CompareJob {
+        contestants: vec![Contestant::OursTcp],
+        columns: COLUMNS,
+        ..CompareJob::alone(GROUP, "overlap", vec![row("receiver"), row("sender")])
+    }
+}
+
+/// Memory of a rank for each peer to which it is connected and from which nothing comes.
+fn idle_peers() -> CompareJob {
+    let pick = FigureSelector::new("idle", "kib_per_peer", BetterDirection::Lower);
+    let label = "tcp memory for each idle peer, KiB, 32 ranks";
+    let row = CompareRow::new(label, &pick, RatioTarget::alone(4.0)).by(Contestant::OursTcp);
+    CompareJob {
+        contestants: vec![Contestant::OursTcp],
+        columns: COLUMNS,
+        ..CompareJob::alone(GROUP, "idle --seconds 1", vec![row]).on(32)
     }
 }
 
@@ -107,9 +186,13 @@ fn bandwidth(size: u64, name: &str, window: u32, limit: f64) -> CompareJob {
     let pick =
         FigureSelector::new("bandwidth", "mb_per_s", BetterDirection::Higher).with("size", size);
     let label = format!("tcp bandwidth {name}, window {window}");
+    let cpu =
+        FigureSelector::new("bandwidth", "cpu_s_per_gb", BetterDirection::Lower).with("size", size);
+    let label_of_cpu = format!("tcp CPU seconds for a GB, {name}, window {window}");
     let rows = vec![
         beside_libraries(&label, &pick, limit),
         beside(&label, &pick, Contestant::Sockets, 0.85),
+        beside(&label_of_cpu, &cpu, Contestant::Sockets, 1.2),
     ];
     job(&format!("bandwidth --size {size} --window {window}"), rows)
 }
@@ -187,6 +270,14 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn jobs_between_hosts_need_no_more_hosts_than_there_can_be() {
+        let jobs = jobs_between_hosts();
+        assert_eq!(jobs.iter().map(super::CompareJob::hosts).max(), Some(32));
+        let shared = jobs.iter().find(|job| job.per_host == 2).unwrap();
+        assert_eq!(super::super::between_hosts::hosts(shared), "h1:2,h2:2");
     }
 
     #[test]

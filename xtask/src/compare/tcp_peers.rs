@@ -15,11 +15,18 @@ pub(super) struct TcpOptions {
 }
 
 impl TcpOptions {
-    /// Makes a launcher's command use TCP over this interface.
-    pub(super) fn apply(self, command: &mut Command, interface: &str) {
-        let chosen = |word| if word == LOOPBACK { interface } else { word };
+    /// Makes a launcher's command use TCP over this interface: for all messages, or only between hosts if the ranks of a host
+    /// share memory.
+    pub(super) fn apply(self, command: &mut Command, interface: &str, shares_memory: bool) {
+        let chosen = |word| match (word, shares_memory) {
+            (LOOPBACK, _) => interface,
+            (BTL_TRANSPORTS, true) => "self,vader,tcp",
+            (UCX_TRANSPORTS_OF_TCP, true) => "tcp,self,sm",
+            _ => word,
+        };
         command.args(self.args.iter().copied().map(chosen));
-        let variables = self.variables.iter();
+        let forbids = |name: &str| shares_memory && name.ends_with("NOLOCAL");
+        let variables = self.variables.iter().filter(|(name, _)| !forbids(name));
         command.envs(variables.map(|&(name, value)| (name, chosen(value))));
     }
 }
@@ -120,7 +127,9 @@ fn openmpi_way(info: &str, component: &str, options: TcpOptions) -> TcpWay {
 pub(super) const LOOPBACK: &str = "lo";
 
 const NO_SHARED_MEMORY: (&str, &str) = ("MPIR_CVAR_NOLOCAL", "1");
-const UCX_TRANSPORTS: (&str, &str) = ("UCX_TLS", "tcp,self");
+const UCX_TRANSPORTS: (&str, &str) = ("UCX_TLS", UCX_TRANSPORTS_OF_TCP);
+const UCX_TRANSPORTS_OF_TCP: &str = "tcp,self";
+const BTL_TRANSPORTS: &str = "self,tcp";
 const UCX_DEVICES: (&str, &str) = ("UCX_NET_DEVICES", LOOPBACK);
 
 const BTL: TcpOptions = TcpOptions {
@@ -130,7 +139,7 @@ const BTL: TcpOptions = TcpOptions {
         "ob1",
         "--mca",
         "btl",
-        "self,tcp",
+        BTL_TRANSPORTS,
         "--mca",
         "btl_tcp_if_include",
         LOOPBACK,
@@ -160,7 +169,9 @@ const UCX: TcpOptions = TcpOptions {
 
 #[cfg(test)]
 mod tests {
-    use super::{BTL, mpich_way, openmpi_way};
+    use std::{ffi::OsString, process::Command};
+
+    use super::{BTL, TcpOptions, UCX, mpich_way, openmpi_way};
 
     #[test]
     fn the_device_that_mpich_was_built_with_says_how_it_uses_tcp() {
@@ -183,6 +194,32 @@ mod tests {
         );
         assert!(way("ch3:other").unwrap_err().contains("\"ch3:other\""));
         assert!(mpich_way("").is_err());
+    }
+
+    #[test]
+    fn ranks_that_share_memory_use_tcp_between_hosts_alone() {
+        let words = |options: TcpOptions, shares_memory| {
+            let mut command = Command::new("mpiexec");
+            options.apply(&mut command, "eth0", shares_memory);
+            let args = command.get_args().map(Into::into);
+            let variables = command.get_envs().map(|(name, value)| {
+                let value = value.unwrap_or_default().display();
+                OsString::from(format!("{}={value}", name.display()))
+            });
+            args.chain(variables).collect::<Vec<OsString>>()
+        };
+        let has = |words: &[OsString], word: &str| words.iter().any(|other| other == word);
+        let mpich = mpich_way("MPICH Device: ch4:ucx").unwrap();
+        for (options, alone, shared) in [
+            (BTL, "self,tcp", "self,vader,tcp"),
+            (UCX, "UCX_TLS=tcp,self", "UCX_TLS=tcp,self,sm"),
+            (mpich, "UCX_TLS=tcp,self", "UCX_TLS=tcp,self,sm"),
+        ] {
+            assert!(has(&words(options, false), alone));
+            assert!(has(&words(options, true), shared));
+        }
+        assert!(has(&words(mpich, false), "MPIR_CVAR_NOLOCAL=1"));
+        assert!(!has(&words(mpich, true), "MPIR_CVAR_NOLOCAL=1"));
     }
 
     #[test]
