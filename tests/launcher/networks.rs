@@ -1,16 +1,27 @@
 //! Ranks of several nodes that name no fabric: they choose a network. The nodes are parts of this machine.
 
-use std::{io::Write, process::Command};
+use std::{
+    io::Write,
+    process::{Command, Stdio},
+};
 
 use ripstop::{ErrorKind, Runtime};
 use ripstop_rt::boot::Boot;
 use rustix::process::{Signal, getpid, kill_process};
 
-use crate::{ended, role, spaces::talk_with_all};
+use crate::{
+    ended, launcher, role,
+    roles::{AS_RANK, ROLE},
+    spaces::talk_with_all,
+};
 
 /// Four ranks on nodes of so many, where nothing but TCP can be used.
 fn on_nodes_of(shm_ranks: u32, options: &[&str], role_name: &str) -> Command {
-    let mut command = role(4, options, role_name);
+    spread(role(4, options, role_name), shm_ranks)
+}
+
+/// Puts so many ranks of a job on each node, where nothing but TCP can be used.
+fn spread(mut command: Command, shm_ranks: u32) -> Command {
     command
         .env_remove("RIPSTOP_FABRIC")
         .env("RIPSTOP_SHM_RANKS", shm_ranks.to_string())
@@ -93,6 +104,51 @@ fn the_death_of_a_rank_is_heard_over_a_network_that_was_chosen() {
     let job = ended(on_nodes_of(2, &["--keep-going"], BEREAVED));
     for rank in [0, 2, 3] {
         job.says_once(&format!("rank {rank} outlived rank 1 over shm+tcp"));
+    }
+}
+
+/// Arguments of `sh` before those of a program that starts with these descriptors closed.
+fn closed(descriptors: &str) -> [String; 3] {
+    let script = format!("exec \"$@\" {descriptors}");
+    ["-c".to_owned(), script, "sh".to_owned()]
+}
+
+#[test]
+fn ranks_that_start_without_standard_descriptors_talk_over_tcp() {
+    for (descriptors, is_heard) in [("<&- 2>&-", true), ("<&- >&- 2>&-", false)] {
+        let mut command = launcher(4, &[]);
+        command.args(["--", "sh"]).args(closed(descriptors));
+        command.arg(std::env::current_exe().unwrap()).args(AS_RANK);
+        command.env(ROLE, NETWORKED);
+        let job = ended(spread(command, 1));
+        job.with(0, &[]);
+        for rank in (0..4).filter(|_| is_heard) {
+            job.says_once(&format!("rank {rank} has talked over shm+tcp: "));
+        }
+    }
+}
+
+#[test]
+fn a_launcher_that_starts_without_standard_descriptors_runs_its_job() {
+    let plain = on_nodes_of(1, &[], NETWORKED);
+    for (descriptors, is_heard) in [("<&- 2>&-", true), ("<&- >&- 2>&-", false)] {
+        let mut command = Command::new("sh");
+        command
+            .args(closed(descriptors))
+            .arg(plain.get_program())
+            .args(plain.get_args())
+            .stdin(Stdio::null());
+        for (name, value) in plain.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        let job = ended(command);
+        job.with(0, &[]);
+        for rank in (0..4).filter(|_| is_heard) {
+            job.says_once(&format!("rank {rank} has talked over shm+tcp: "));
+        }
     }
 }
 
