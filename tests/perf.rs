@@ -91,6 +91,51 @@ fn every_measurement_prints_the_figures_that_the_comparison_reads() {
 }
 
 #[test]
+fn threads_of_both_ranks_exchange_what_they_check_and_end() {
+    let lines = lines(&perf(2, "threads --threads 1,3 --seconds 0.01 --json"));
+    let rows: Vec<serde_json::Value> = lines
+        .iter()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let of = |pattern, comms| {
+        let is_it = |row: &&serde_json::Value| row["pattern"] == pattern && row["comms"] == comms;
+        let threads: Vec<_> = rows
+            .iter()
+            .filter(is_it)
+            .map(|row| &row["threads"])
+            .collect();
+        assert_eq!(threads, [1, 3], "{pattern} {comms}");
+    };
+    for pattern in ["ping-pong", "rate"] {
+        of(pattern, "one");
+        of(pattern, "each");
+    }
+    for row in rows {
+        let figure = |name: &str| row[name].as_f64().unwrap();
+        assert_eq!(row["program"], "threads");
+        assert!(
+            figure("million_per_s") > 0.0 && figure("messages") >= 2.0,
+            "{row}"
+        );
+        // Each thread exchanges something before it looks at the clock.
+        assert!(
+            figure("least_share") > 0.0 && figure("least_share") <= 1.0,
+            "{row}"
+        );
+        if row["threads"] == 1 {
+            assert_eq!(row["least_share"], 1.0, "{row}");
+        }
+        assert_eq!(row["mean_us"].is_null(), row["pattern"] == "rate", "{row}");
+    }
+    let refused = perf(2, "threads --threads 0");
+    let errors = String::from_utf8_lossy(&refused.stderr);
+    assert!(
+        !refused.status.success() && errors.contains("--threads"),
+        "{errors}"
+    );
+}
+
+#[test]
 fn both_ways_at_once_takes_as_long_as_the_slower_rank_and_as_often_as_asked() {
     let words = "netpipe --min 4K --max 4K --around 0 --iters 7 --warmup 0 --json";
     let lines = lines(&perf(2, words));

@@ -24,6 +24,7 @@ pub(crate) mod report;
 mod samples;
 mod startup;
 mod stream;
+mod threads;
 mod windows;
 
 use std::{error::Error, process::ExitCode, time::Duration};
@@ -104,6 +105,7 @@ enum PerfProgram {
     Idle(idle::IdleArgs),
     Overlap(overlap::OverlapArgs),
     Startup(startup::StartupArgs),
+    Threads(threads::ThreadsArgs),
 }
 
 /// What is measured: Ripstop with its own drivers, or a baseline for them.
@@ -163,7 +165,10 @@ fn measure(args: &PerfArgs, subject: PerfSubject) -> Result<ExitCode, PerfError>
     };
     let (json, lines) = program.printing();
     let mut report = ResultReport::new(me, json, lines);
-    runtime.block_on(pair.run(program, &mut report))?;
+    match program {
+        PerfProgram::Threads(args) => threads::run(&pair, args, &mut report)?,
+        _ => runtime.block_on(pair.run(program, &mut report))?,
+    }
     drop(world);
     runtime.close()?;
     Ok(ExitCode::SUCCESS)
@@ -203,6 +208,7 @@ impl PerfRankPair<'_> {
             PerfProgram::Put(_) | PerfProgram::Get(_) | PerfProgram::Startup(_) => {
                 unreachable!("measured without a runtime")
             }
+            PerfProgram::Threads(_) => unreachable!("its threads wait by themselves"),
         }
     }
 
@@ -249,6 +255,7 @@ impl PerfProgram {
             Self::Idle(_) => "idle",
             Self::Overlap(_) => "overlap",
             Self::Startup(_) => "startup",
+            Self::Threads(_) => "threads",
         }
     }
 
@@ -290,6 +297,7 @@ impl PerfProgram {
             Self::Idle(args) => (args.json, 1),
             Self::Overlap(args) => (args.json, args.lines()),
             Self::Startup(args) => (args.is_json(), args.lines()),
+            Self::Threads(args) => (args.json, args.lines()),
         }
     }
 
@@ -385,6 +393,15 @@ mod tests {
             (false, 4)
         );
         assert_eq!(program(&["overlap"]).printing(), (false, 2));
+        let threads = [
+            "threads",
+            "--threads",
+            "1,2,4",
+            "--seconds",
+            "0.3",
+            "--json",
+        ];
+        assert_eq!(program(&threads).printing(), (true, 12));
         assert_eq!(program(&["latency", "--size", "8"]).printing(), (false, 1));
     }
 
