@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 use super::figures::{CompareJob, OwnProgram};
 use super::tcp_peers::{self, TcpPeers, TcpWay};
-use super::{between_hosts, report, tcp};
+use super::{between_hosts, report, tcp, threads};
 use crate::step::MEASURED_PROFILE;
 
 /// One column of the comparison.
@@ -325,7 +325,12 @@ pub(super) fn build_peers(paths: &ComparePaths, jobs: &[CompareJob]) -> Result<(
             _ => continue,
         };
         if program != FFTW {
-            compile(&compiler, program, who, paths, &[])?;
+            let libraries: &[&str] = if program == threads::PROGRAM {
+                &["-pthread"]
+            } else {
+                &[]
+            };
+            compile(&compiler, program, who, paths, libraries)?;
             continue;
         }
         // Without FFTW, only one comparison is missing, and its row says what to install.

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::contestant::{Contestant, cores};
-use super::{collectives, tcp, windows};
+use super::{collectives, tcp, threads, windows};
 
 /// A job: one launch per contestant and repeat, and the rows of the table that come from it.
 #[derive(Debug)]
@@ -309,6 +309,7 @@ fn all() -> Vec<CompareJob> {
         bandwidth("bandwidth"),
         bandwidth("bibandwidth"),
         rate(),
+        threads::job(),
         matching(),
         ring(),
         halo(64, 2000),

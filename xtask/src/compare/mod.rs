@@ -21,6 +21,7 @@ mod options;
 mod report;
 mod tcp;
 mod tcp_peers;
+mod threads;
 mod windows;
 
 /// Runs the comparison with the arguments that follow `bench compare` and prints the table.
