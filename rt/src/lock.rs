@@ -4,6 +4,9 @@
 //! Taking it is one atomic instruction, and releasing it a plain store. A `std` mutex needs a second atomic instruction
 //! for the release, to find out whether a thread sleeps on it. That one waits until the slot just written to a peer has
 //! left this processor, which made it the most expensive instruction of a send.
+//!
+//! A thread that looks for messages again and again has the lock nearly always. So a thread that waits for the lock says so, and
+//! the other one [gives way](SpinLock::give_way).
 #![expect(unsafe_code, reason = "lends the value that the flag guards")]
 
 use std::{
@@ -24,6 +27,8 @@ const LOOKS: u32 = 100;
 /// A value for one thread at a time. `held` is set exactly while a [`SpinGuard`] exists.
 pub struct SpinLock<T> {
     held: AtomicBool,
+    /// True if a thread waits. It may be late in both directions, and nothing but fairness depends on it.
+    wanted: AtomicBool,
     value: UnsafeCell<T>,
 }
 
@@ -42,6 +47,7 @@ impl<T> SpinLock<T> {
     pub const fn new(value: T) -> Self {
         Self {
             held: AtomicBool::new(false),
+            wanted: AtomicBool::new(false),
             value: UnsafeCell::new(value),
         }
     }
@@ -65,12 +71,31 @@ impl<T> SpinLock<T> {
             .is_ok()
     }
 
+    /// Returns true if another thread waits for the lock.
+    #[inline]
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.wanted.load(Relaxed)
+    }
+
+    /// Lets a waiting thread have the lock first. For a thread that is about to take the lock again, and has no work yet.
+    #[inline]
+    pub(crate) fn give_way(&self) {
+        let mut looks = 0;
+        while self.is_wanted() && looks < LOOKS {
+            looks += 1;
+            hint::spin_loop();
+        }
+    }
+
     #[cold]
     fn wait(&self) {
         loop {
+            // Said anew in each round, because a thread that gets the lock takes back what other threads have said.
+            self.wanted.store(true, Relaxed);
             for _ in 0..LOOKS {
                 // Look before trying: a failed exchange would take the cache line away from the holder.
                 if !self.held.load(Relaxed) && self.try_take() {
+                    self.wanted.store(false, Relaxed);
                     return;
                 }
                 hint::spin_loop();
@@ -131,6 +156,31 @@ mod tests {
             }
         });
         assert_eq!(*lock.lock(), 40_000);
+    }
+
+    #[test]
+    fn a_thread_that_takes_the_lock_again_and_again_gives_way() {
+        const TAKES: u32 = 1_000;
+        let (lock, is_over) = (SpinLock::new(0_u32), AtomicBool::new(false));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..TAKES {
+                    *lock.lock() += 1;
+                }
+                is_over.store(true, Relaxed);
+            });
+            while !is_over.load(Relaxed) {
+                let held = lock.lock();
+                // A thread that looks for messages has the lock for as long as it likes, unless another one wants it.
+                while !lock.is_wanted() && !is_over.load(Relaxed) {
+                    hint::spin_loop();
+                }
+                drop(held);
+                lock.give_way();
+            }
+        });
+        assert_eq!(*lock.lock(), TAKES);
+        assert!(!lock.is_wanted());
     }
 
     #[test]

@@ -471,7 +471,8 @@ fn assemble(
         slot_bytes: in_slots(SLOT_MESSAGE_MAX),
         slot_moved_bytes: in_slots(MOVED_MAX),
     };
-    let crowded = is_crowded(boot.node.ranks.len(), processors);
+    let (on_node, mine) = (boot.node.ranks.len(), own_processors());
+    let crowded = is_crowded(on_node, mine, processors);
     let setup = EngineSetup {
         rank: WorldRank(boot.rank),
         size: boot.size,
@@ -490,6 +491,7 @@ fn assemble(
         node: WorldRank(boot.node.leader()),
         board: Some((board, boot.on_node())),
         crowded,
+        processors: processors_of_threads(on_node, mine, processors),
         per_node,
         neighbors: neighbors.into(),
     };
@@ -509,9 +511,23 @@ fn assemble(
 
 /// Returns true if the node has more ranks than processors. A rank that is bound to one processor sees no other, so then all
 /// processors of the machine count.
-fn is_crowded(ranks: usize, processors: usize) -> bool {
-    let mine = thread::available_parallelism().map_or(1, std::num::NonZero::get);
+fn is_crowded(ranks: usize, mine: usize, processors: usize) -> bool {
     ranks > if mine > 1 { mine } else { processors }
+}
+
+/// Returns the number of processors on which the threads of a rank can run: those to which it is bound, or its share of all.
+fn processors_of_threads(ranks: usize, mine: usize, processors: usize) -> u16 {
+    let share = if mine < processors {
+        mine
+    } else {
+        mine / ranks.max(1)
+    };
+    u16::try_from(share.max(1)).unwrap_or(u16::MAX)
+}
+
+/// Returns the number of processors on which this process may run.
+fn own_processors() -> usize {
+    thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
 /// Returns the number of processors for which collectives are chosen, and the nanoseconds until all ranks of one processor have
@@ -573,7 +589,23 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use super::sharing;
+    use super::{processors_of_threads, sharing};
+
+    #[test]
+    fn the_threads_of_a_rank_have_its_processors_or_its_share_of_all() {
+        for (ranks, mine, processors, threads) in [
+            (2, 1, 2, 1),
+            (2, 2, 2, 1),
+            (1, 2, 2, 2),
+            (4, 4, 16, 4),
+            (4, 16, 16, 4),
+            (8, 2, 2, 1),
+            (0, 2, 2, 2),
+        ] {
+            let found = processors_of_threads(ranks, mine, processors);
+            assert_eq!(found, threads, "{ranks} ranks, {mine} of {processors}");
+        }
+    }
 
     #[test]
     fn only_ranks_of_one_node_are_chosen_for_as_sharing_its_processors() {

@@ -2,7 +2,6 @@
 
 use std::{
     cell::Cell,
-    hint,
     pin::pin,
     ptr,
     sync::Arc,
@@ -26,8 +25,10 @@ pub(crate) fn block_on<F: Future>(shared: &Arc<RuntimeShared>, future: F) -> F::
     let mut context = Context::from_waker(&waker);
     let mut future = pin!(future);
     let mut cooldown = Cooldown::new(shared.wake_cost());
+    let mut waiting = None;
     loop {
         if parker.take() {
+            waiting = None;
             shared.offer_seat();
             if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
                 shared.offer_seat();
@@ -35,7 +36,7 @@ pub(crate) fn block_on<F: Future>(shared: &Arc<RuntimeShared>, future: F) -> F::
             }
             run_tasks(shared);
         }
-        step(shared, &parker, &mut cooldown);
+        step(shared, &parker, &mut cooldown, &mut waiting);
         // The budget is not refilled before the first poll: a program may call this function in a loop, each time with a
         // future that is ready immediately.
         budget::refill();
@@ -48,25 +49,38 @@ pub(crate) fn drain(shared: &Arc<RuntimeShared>) {
     let mut cooldown = Cooldown::new(shared.wake_cost());
     parker.take();
     while !shared.with(Engine::is_closed) {
-        step(shared, &parker, &mut cooldown);
+        step(shared, &parker, &mut cooldown, &mut None);
     }
 }
 
-/// Makes one turn, and rests if the turn had no events.
-fn step(shared: &RuntimeShared, parker: &Arc<Parker>, cooldown: &mut Cooldown) {
+/// Makes one turn, and rests if the turn had no events. Counts this thread as waiting until it sleeps or runs tasks.
+fn step<'a>(
+    shared: &'a RuntimeShared,
+    parker: &Arc<Parker>,
+    cooldown: &mut Cooldown,
+    waiting: &mut Option<TurnMakerGuard<'a>>,
+) {
+    waiting.get_or_insert_with(|| shared.drivers.waiting_thread());
     let Some(events) = shared.turn() else {
+        *waiting = None;
         run_tasks(shared);
         return sleep(shared, parker);
     };
     if events > 0 || parker.is_woken() || shared.has_tasks() {
         cooldown.reset(|| shared.clock.now());
-        run_tasks(shared);
+        if shared.has_tasks() {
+            *waiting = None;
+            run_tasks(shared);
+        }
         return;
     }
     match cooldown.after_empty(shared.is_crowded(), || shared.clock.now()) {
-        CooldownAction::Spin => hint::spin_loop(),
+        CooldownAction::Spin => shared.pause(),
         CooldownAction::Yield => thread::yield_now(),
-        CooldownAction::Park => sleep(shared, parker),
+        CooldownAction::Park => {
+            *waiting = None;
+            sleep(shared, parker);
+        }
     }
 }
 
@@ -144,5 +158,41 @@ impl Drop for DrivingGuard<'_> {
     fn drop(&mut self) {
         DRIVEN.set(self.before);
         handle_cache::clear_all();
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use std::{cell::Cell, future::poll_fn, sync::Arc, task::Poll};
+
+    use crate::Runtime;
+
+    #[test]
+    fn a_thread_counts_as_waiting_neither_in_its_future_nor_in_its_tasks() {
+        let runtime = Runtime::builder().init().unwrap();
+        let world = runtime.world();
+        let shared = Arc::clone(world.shared());
+        let waiting = move || shared.drivers.waiting_threads();
+        let polls = Cell::new(0);
+        let in_task = runtime.block_on(async {
+            let task = runtime.spawn({
+                let waiting = waiting.clone();
+                async move { waiting() }
+            });
+            poll_fn(|context| {
+                polls.set(polls.get() + 1);
+                assert_eq!(waiting(), 0, "poll {}", polls.get());
+                context.waker().wake_by_ref();
+                if polls.get() < 3 {
+                    Poll::Pending
+                } else {
+                    Poll::Ready(())
+                }
+            })
+            .await;
+            task.await
+        });
+        assert_eq!((in_task, waiting()), (0, 0));
     }
 }

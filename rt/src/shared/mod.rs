@@ -17,7 +17,7 @@ use std::{
     any::Any,
     cell::RefCell,
     collections::VecDeque,
-    mem,
+    hint, mem,
     panic::{AssertUnwindSafe, Location, catch_unwind},
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
@@ -248,6 +248,12 @@ impl RuntimeShared {
         Some(events)
     }
 
+    /// Called between two turns without events: lets other threads have the engine.
+    pub(crate) fn pause(&self) {
+        hint::spin_loop();
+        self.engine.give_way();
+    }
+
     /// Begins to close the runtime. From now on nothing is received, and the caller must make turns until everything is
     /// sent.
     pub(crate) fn begin_close(&self) {
@@ -313,9 +319,17 @@ impl RuntimeShared {
         }
     }
 
-    /// Returns true if spinning is useless: there are too many ranks, or a peer shares this processor.
+    /// Returns true if spinning is useless: there are too many ranks, a peer shares this processor, or more threads wait than
+    /// this rank has processors.
     pub(crate) fn is_crowded(&self) -> bool {
         self.crowded.load(Ordering::Relaxed)
+            || self.drivers.waiting_threads() > u32::from(self.place.processors)
+    }
+
+    /// Like [`is_crowded`](Self::is_crowded), if the calling thread, which does not count as waiting, began to wait.
+    pub(crate) fn would_be_crowded(&self) -> bool {
+        self.crowded.load(Ordering::Relaxed)
+            || self.drivers.waiting_threads() >= u32::from(self.place.processors)
     }
 
     /// Unlocks the engine. Then wakes wakers, drops what was released, and runs the jobs of programs without the lock.

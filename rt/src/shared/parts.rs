@@ -35,6 +35,8 @@ pub(crate) struct RankPlacement {
     pub(crate) board: Option<(Board, u32)>,
     /// True if the node has more ranks than processors that they may use.
     pub(crate) crowded: bool,
+    /// Number of processors on which the threads of this rank run, at least 1.
+    pub(crate) processors: u16,
     /// Number of consecutive world ranks on each node, if known; the last node may have fewer.
     pub(crate) per_node: Option<u32>,
     /// Ranks whose memory processors can access although there is an adapter too, in ascending order. Includes this

@@ -110,6 +110,9 @@ impl RuntimeShared {
                 }
                 break;
             }
+            if self.engine.is_wanted() {
+                break; // the turns of another thread are as good
+            }
             hint::spin_loop();
         }
         disturbed
@@ -174,7 +177,7 @@ impl RuntimeShared {
         mut found: SingleRoundPoll,
         mut look: impl FnMut(&mut Engine) -> SingleRoundPoll,
     ) -> SingleRoundPoll {
-        let crowded = self.is_crowded();
+        let crowded = self.would_be_crowded();
         let (turns, mut disturbed) = self.turn_budget(&mut engine);
         let mut left = match found {
             _ if turns == 0 => 0,
@@ -196,6 +199,10 @@ impl RuntimeShared {
             if crowded {
                 drop(engine);
                 std::thread::yield_now();
+                engine = self.lock_engine();
+            } else if self.engine.is_wanted() {
+                drop(engine);
+                self.engine.give_way();
                 engine = self.lock_engine();
             } else {
                 hint::spin_loop();
@@ -230,7 +237,7 @@ impl RuntimeShared {
                 disturbed = is_disturbed;
                 turns
             });
-            if *left == 0 || engine.core.p2p.common.has_deferred() {
+            if *left == 0 || engine.core.p2p.common.has_deferred() || self.engine.is_wanted() {
                 engine.core.windows().remember_window(id, place, waker);
                 watch(&mut engine);
                 // Check again: an event before the watch was set woke no thread, and another thread may sleep on the
@@ -264,13 +271,13 @@ impl RuntimeShared {
         if has_come() {
             return true;
         }
-        let may_look = self.may_turn() && !self.is_crowded();
+        let may_look = self.may_turn() && !self.would_be_crowded();
         may_look && (0..LOOKS).any(|_| has_come())
     }
 
     /// Returns the number of turns that a poll makes.
     fn turns_per_poll(&self) -> u32 {
-        let spins = !self.is_crowded() && self.settings.spin_max != Some(Duration::ZERO);
+        let spins = !self.would_be_crowded() && self.settings.spin_max != Some(Duration::ZERO);
         if spins { TURNS_PER_POLL } else { 1 }
     }
 }

@@ -11,7 +11,10 @@ use std::{
     mem,
     sync::{
         Mutex,
-        atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
+        atomic::{
+            AtomicBool, AtomicU32,
+            Ordering::{Relaxed, SeqCst},
+        },
     },
     task::Waker,
 };
@@ -24,6 +27,8 @@ use crate::{engine::Engine, executor, reactor::ProgressWatchdog, settings::Progr
 pub(crate) struct TurnMakers {
     /// Number of threads in `block_on`.
     threads: AtomicU32,
+    /// Number of threads in `block_on` whose future has not been woken since it was last polled.
+    waiting: AtomicU32,
     /// Number of tasks on tokio.
     tasks: AtomicU32,
     /// Number of polls by foreign executors that found nothing.
@@ -43,6 +48,11 @@ impl TurnMakers {
     /// Counts the calling thread as one in `block_on`.
     pub(crate) fn thread(&self) -> TurnMakerGuard<'_> {
         TurnMakerGuard::new(&self.threads)
+    }
+
+    /// Counts the calling thread, which is in `block_on`, as one that waits.
+    pub(crate) fn waiting_thread(&self) -> TurnMakerGuard<'_> {
+        TurnMakerGuard::new(&self.waiting)
     }
 
     /// Counts a task on tokio that drives the runtime.
@@ -74,6 +84,11 @@ impl TurnMakers {
 
     fn has_threads(&self) -> bool {
         self.threads.load(SeqCst) > 0
+    }
+
+    /// Returns the number of threads in `block_on` that wait.
+    pub(crate) fn waiting_threads(&self) -> u32 {
+        self.waiting.load(Relaxed)
     }
 }
 

@@ -357,6 +357,7 @@ impl<T: 'static> RankTasks<T> {
                 node: WorldRank(node),
                 board: None,
                 crowded: false,
+                processors: u16::MAX,
                 per_node: Some(self.ranks_per_node),
                 neighbors: Arc::clone(neighbors),
             },
