@@ -52,11 +52,19 @@ async fn run(world: &Comm, options: &HaloOptions, domain: HeatDomain) -> HaloRes
     if cart.rank() == 0 {
         report::print_head(options, cart.size());
     }
+    let mut blocking = None;
     for &mode in &options.modes {
         if options.check {
             compare(&cart, options, domain, mode).await?;
         }
-        time(&cart, options, domain, mode).await?;
+        let figures = time(&cart, options, domain, mode).await?;
+        match (mode, &blocking) {
+            (HaloMode::Blocking, _) => blocking = Some(figures),
+            (HaloMode::Overlap, Some(blocking)) if cart.rank() == 0 => {
+                report::print_gain(options, blocking, &figures);
+            }
+            (HaloMode::Overlap, _) => {}
+        }
     }
     Ok(())
 }
@@ -82,7 +90,7 @@ async fn time(
     options: &HaloOptions,
     domain: HeatDomain,
     mode: HaloMode,
-) -> HaloResult<()> {
+) -> HaloResult<HaloFigures> {
     let exchange = HeatExchange::new(cart, domain.cells).await?;
     let mut heat = HeatSolver::new(domain, mode, exchange).await?;
     let warm = options.steps / 10 + 5;
@@ -100,7 +108,7 @@ async fn time(
     let (error, tolerance) = heat.error();
     let figures = HaloFigures::gather(cart, &laps, error, tolerance).await?;
     if cart.rank() > 0 {
-        return Ok(());
+        return Ok(figures);
     }
     report::print(options, cart.size(), mode, &figures);
     if !figures.error_is_small() {
@@ -110,7 +118,7 @@ async fn time(
         )
         .into());
     }
-    Ok(())
+    Ok(figures)
 }
 
 /// Steps of a check: enough for every cell to be affected by every neighbor of its rank, and for both directions of the sweep.

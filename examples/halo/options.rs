@@ -129,7 +129,7 @@ A 3-D heat equation, split over the ranks, with the faces exchanged in every ste
   --mode MODE        blocking, overlap or both [both]
   --check            compare with one rank, bit by bit, whatever the size
   --no-check         do not compare; without either, small boxes are compared
-  --json             one line of JSON for each mode
+  --json             one line of JSON for each mode, and one of what overlap gains
 
 For example:
 

@@ -140,6 +140,25 @@ pub(crate) fn print(options: &HaloOptions, ranks: usize, mode: HaloMode, figures
     );
 }
 
+/// Prints what overlap gains, and what it would gain at best with a free processor for each rank: all of the wait.
+pub(crate) fn print_gain(options: &HaloOptions, blocking: &HaloFigures, overlap: &HaloFigures) {
+    let (gained, at_best) = (
+        overlap.median_us / blocking.median_us,
+        1.0 - blocking.exposed(),
+    );
+    if options.json {
+        println!(
+            "{{\"program\":\"halo\",\"peer\":\"ripstop\",\"mode\":\"gain\",\"overlap_to_blocking\":{gained:.4},\
+             \"at_best\":{at_best:.4}}}"
+        );
+    } else {
+        println!(
+            "overlap takes {gained:.2} of blocking; with a free processor beside each rank, {at_best:.2} at best, where all of \
+             the wait is hidden"
+        );
+    }
+}
+
 /// Returns a progress bar on rank 0's terminal; nothing elsewhere.
 pub(crate) fn bar(options: &HaloOptions, rank: usize, mode: HaloMode, steps: usize) -> ProgressBar {
     if rank > 0 || options.json || !stderr().is_terminal() {

@@ -14,7 +14,7 @@ mod stencil;
 
 use std::ops::RangeInclusive;
 
-use ripstop::Result;
+use ripstop::{HaloInFlight, Result};
 
 pub(crate) use self::{check::check, clock::HeatLap, domain::HeatDomain, exchange::HeatExchange};
 use self::{
@@ -28,7 +28,8 @@ use self::{
 pub(crate) enum HaloMode {
     /// Exchange the faces of `u`, then update all cells.
     Blocking,
-    /// Update the cells that a neighbor needs, send them, update the others meanwhile, and only then wait.
+    /// Update the cells that a neighbor needs, send them, update the others meanwhile, and only then wait. Look now and then
+    /// whether the messages have come: without a free processor, nothing else moves them in the meantime.
     Overlap,
 }
 
@@ -91,6 +92,7 @@ impl HeatSolver {
             &mut self.v,
             1..=self.domain.cells[HeatDim::Z],
             self.steps,
+            || (),
         );
         watch.count(HeatSpan::Compute);
         Ok(())
@@ -107,7 +109,9 @@ impl HeatSolver {
         let planes = 1 + has(below)..=self.domain.cells[HeatDim::Z] - has(above);
         let exchange = self.exchange.start(&mut self.v);
         watch.count(HeatSpan::Pack);
-        sweep(&self.u, &mut self.v, planes, self.steps);
+        let mut has_come = exchange.is_none();
+        let look = || has_come = has_come || exchange.as_ref().is_none_or(HaloInFlight::is_done);
+        sweep(&self.u, &mut self.v, planes, self.steps, look);
         watch.count(HeatSpan::Compute);
         exchange::finish(exchange, &mut self.v, watch).await
     }
@@ -126,11 +130,27 @@ impl HeatSolver {
     }
 }
 
-/// Updates these planes of `v`, every other step downwards, because the planes touched last are still in the cache.
-fn sweep(u: &HeatField, v: &mut HeatField, planes: RangeInclusive<usize>, steps: usize) {
+/// Updates these planes of `v`, every other step downwards, because the planes touched last are still in the cache. Calls
+/// `look` a few times meanwhile.
+fn sweep(
+    u: &HeatField,
+    v: &mut HeatField,
+    planes: RangeInclusive<usize>,
+    steps: usize,
+    mut look: impl FnMut(),
+) {
+    let update = |(nth, z): (usize, usize)| {
+        stencil::update_plane(u, v, z);
+        if nth % PLANES_PER_LOOK == PLANES_PER_LOOK - 1 {
+            look();
+        }
+    };
     if steps.is_multiple_of(2) {
-        planes.for_each(|z| stencil::update_plane(u, v, z));
+        planes.enumerate().for_each(update);
     } else {
-        planes.rev().for_each(|z| stencil::update_plane(u, v, z));
+        planes.rev().enumerate().for_each(update);
     }
 }
+
+/// Planes between two looks at the messages. A look takes a fraction of a microsecond, and a plane of 64 x 64 cells three.
+const PLANES_PER_LOOK: usize = 4;
