@@ -442,6 +442,7 @@ fn assemble(
         paths,
         cost,
         cost_inside,
+        leader,
         neighbors,
         per_node,
     } = JobTopology::of(&mut *driver, boot, &settings);
@@ -488,7 +489,7 @@ fn assemble(
     let place = RankPlacement {
         rank: WorldRank(boot.rank),
         size: boot.size,
-        node: WorldRank(boot.node.leader()),
+        node: leader,
         board: Some((board, boot.on_node())),
         crowded,
         processors: processors_of_threads(on_node, mine, processors),

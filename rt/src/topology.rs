@@ -10,6 +10,8 @@ pub(crate) struct JobTopology {
     /// Costs of the driver's operations. `cost_inside` are those within a node, if they are different.
     pub(crate) cost: DriverCost,
     pub(crate) cost_inside: Option<DriverCost>,
+    /// Lowest rank of this node. If parts of the node stand for nodes (`RIPSTOP_SHM_RANKS`), lowest rank of this part.
+    pub(crate) leader: WorldRank,
     /// Ranks whose memory processors can access although there is an adapter too, in ascending order. Includes this
     /// rank, or is empty.
     pub(crate) neighbors: Vec<WorldRank>,
@@ -24,6 +26,7 @@ impl JobTopology {
         let is_same = |rank: &WorldRank| driver.caps_to(*rank).shares_memory == here.shares_memory;
         let on_node = boot.node.ranks.iter().copied().map(WorldRank);
         let same_memory: Vec<WorldRank> = on_node.filter(is_same).collect();
+        let leader = same_memory.first().copied();
         let within = PathTables::new(&here, settings);
         let two = driver.caps().shares_memory != here.shares_memory;
         let neighbors = if two && here.by_processor {
@@ -49,6 +52,7 @@ impl JobTopology {
             paths,
             cost,
             cost_inside: distant.map(|_| here.cost),
+            leader: leader.unwrap_or(WorldRank(boot.rank)),
             neighbors,
             per_node: boot
                 .node

@@ -29,7 +29,7 @@ use crate::{
 pub(crate) struct RankPlacement {
     pub(crate) rank: WorldRank,
     pub(crate) size: u32,
-    /// Lowest rank on this node.
+    /// Lowest rank on this node, or on the part of it that stands for a node.
     pub(crate) node: WorldRank,
     /// Board on which the ranks of a real node publish their processors, and the index of this rank on it.
     pub(crate) board: Option<(Board, u32)>,
