@@ -23,9 +23,9 @@ use crate::{
     driver::{
         AbilitySummary, ArmResult, Caps, CommandToken, ConnectAhead, DownCause, DownEvidence,
         Driver, DriverAbilities, DriverCommand, EventCounters, FailureWatch, GuardedMemory,
-        ListLimits, LocalRange, MappedMemory, NamedSlots, NullDriver, PeerPaths, PostResult,
-        PreparedEndpoint, Sink, TagBuffer, TagMatching, TaskLists, TurnProgress, WakeSource,
-        WorldRank,
+        ListLimits, LocalRange, MappedMemory, NamedSlots, NodeMemory, NullDriver, PeerPaths,
+        PostResult, PreparedEndpoint, Sink, TagBuffer, TagMatching, TaskLists, TurnProgress,
+        WakeSource, WorldRank,
     },
     memory::{MemoryRegion, RemoteRegion},
     offload::TriggeredTask,
@@ -353,6 +353,11 @@ impl DriverAbilities for DeferredDriver {
     /// Before the driver is connected there are no peers whose memory could be mapped.
     fn mapped_memory(&mut self) -> Option<&mut dyn MappedMemory> {
         self.there()?.mapped_memory()
+    }
+
+    /// Before the driver is connected there are no peers whose memory could be mapped.
+    fn node_memory(&mut self) -> Option<&mut dyn NodeMemory> {
+        self.there()?.node_memory()
     }
 
     /// Before the driver is connected there are no peers to write to slots.

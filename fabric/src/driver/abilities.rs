@@ -34,6 +34,9 @@ pub trait DriverAbilities {
     /// Returns access to peers' memory by loads and stores.
     fn mapped_memory(&mut self) -> Option<&mut dyn MappedMemory>;
 
+    /// Returns memory that the ranks of this node map, whichever path other memory takes.
+    fn node_memory(&mut self) -> Option<&mut dyn NodeMemory>;
+
     /// Returns what differs from peer to peer.
     fn peer_paths(&mut self) -> Option<&mut dyn PeerPaths>;
 
@@ -203,6 +206,30 @@ pub trait MappedMemory {
     fn reach_counter(&mut self, of: WorldRank, key: RemoteCounter) -> Option<LocalCounter>;
 }
 
+/// Memory that the ranks of a node map, for loads and stores only.
+///
+/// A driver of several paths has it for the ranks of its own node, although its other memory is that of the network. Commands
+/// never name this memory.
+pub trait NodeMemory {
+    /// Returns true if this rank and the peer can map such memory of each other. The answer never changes.
+    fn shares_with(&self, peer: WorldRank) -> bool;
+
+    /// Allocates zeroed memory that peers can map. `len` is in bytes and is rounded up to whole pages.
+    ///
+    /// # Errors
+    /// The same as for [`Driver::allocate`](super::Driver::allocate).
+    fn allocate_on_node(&mut self, len: usize) -> io::Result<MemoryRegion>;
+
+    /// Returns a key to a range of memory from [`allocate_on_node`](Self::allocate_on_node), for peers to map it. The key works
+    /// as long as the region has a holder.
+    fn expose_on_node(&mut self, range: LocalRange) -> Option<RemoteRegion>;
+
+    /// Returns a peer's memory as mapped into this process, and the offset in it where the key's range starts.
+    ///
+    /// Returns `None` if the key is not to such memory of this peer, or the peer has released it.
+    fn reach_on_node(&mut self, of: WorldRank, key: RemoteRegion) -> Option<(MemoryRegion, usize)>;
+}
+
 /// Several paths, of which each peer is reached by one.
 pub trait PeerPaths {
     /// Returns what the driver can do with this peer, which may be more than it can do with every peer.
@@ -282,8 +309,8 @@ pub struct AbilitySummary {
 ///
 /// impl DriverAbilities for Plain {
 ///     lacks_abilities! {
-///         event_counters, task_lists, tag_matching, named_slots, mapped_memory, peer_paths, connect_ahead, failure_watch,
-///         guarded_memory,
+///         event_counters, task_lists, tag_matching, named_slots, mapped_memory, node_memory, peer_paths, connect_ahead,
+///         failure_watch, guarded_memory,
 ///     }
 /// }
 ///
@@ -323,6 +350,9 @@ macro_rules! ability_method {
     };
     ($how:tt mapped_memory) => {
         $crate::ability_method! { $how mapped_memory MappedMemory }
+    };
+    ($how:tt node_memory) => {
+        $crate::ability_method! { $how node_memory NodeMemory }
     };
     ($how:tt peer_paths) => {
         $crate::ability_method! { $how peer_paths PeerPaths }

@@ -16,6 +16,7 @@
 //! - If its adapter matches tags: [`TagMatching`].
 //! - If ranks have slots in which the receiver looks for short messages by name: [`NamedSlots`].
 //! - If it maps memory of peers: [`MappedMemory`].
+//! - If the ranks of a node map memory of each other: [`NodeMemory`].
 //! - If it reaches peers by several paths: [`PeerPaths`].
 //! - If it can connect before the first message: [`ConnectAhead`].
 //! - If it does not report every failed peer by itself: [`FailureWatch`].
@@ -48,7 +49,8 @@ use std::{fmt, io};
 pub use self::{
     abilities::{
         AbilitySummary, AccessPolicy, ConnectAhead, DriverAbilities, EventCounters, FailureWatch,
-        GuardedMemory, ListLimits, MappedMemory, NamedSlots, PeerPaths, TagMatching, TaskLists,
+        GuardedMemory, ListLimits, MappedMemory, NamedSlots, NodeMemory, PeerPaths, TagMatching,
+        TaskLists,
     },
     caps::{Caps, DriverCost},
     command::{AtomicOp, DriverCommand, MessagePlace, PostResult, TagBuffer},

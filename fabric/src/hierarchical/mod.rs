@@ -3,6 +3,7 @@
 //! - Shared memory carries messages and named slots between ranks of one node.
 //! - Gets and puts of memory not from [`allocate`](Driver::allocate) are copied within a node by a processor or by the adapter
 //!   ([`HierarchicalConfig::loopback`]).
+//! - Memory of a node ([`NodeMemory`]) is allocated in shared memory, and mapped by the ranks of the node.
 //! - The network carries everything that adapters do by themselves, even within a node: windows, counters and task lists. An
 //!   adapter that reaches its own node through its loop-back copies while the ranks compute.
 //!
@@ -25,9 +26,9 @@ use crate::{
     counters::DriverStats,
     driver::{
         ArmResult, Caps, CommandToken, ConnectAhead, DownCause, DownEvidence, Driver,
-        DriverAbilities, DriverCommand, FailureWatch, LocalRange, NamedSlots, PayloadView,
-        PeerPaths, PostResult, Sink, SlotName, SlotReceipt, TagBuffer, TagMatching, TurnProgress,
-        WakeSource, WorldRank,
+        DriverAbilities, DriverCommand, FailureWatch, LocalRange, NamedSlots, NodeMemory,
+        PayloadView, PeerPaths, PostResult, Sink, SlotName, SlotReceipt, TagBuffer, TagMatching,
+        TurnProgress, WakeSource, WorldRank,
     },
     memory::{MemoryRegion, RemoteRegion},
     passes_abilities,
@@ -317,6 +318,10 @@ impl DriverAbilities for HierarchicalDriver {
         Some(self)
     }
 
+    fn node_memory(&mut self) -> Option<&mut dyn NodeMemory> {
+        Some(self)
+    }
+
     fn peer_paths(&mut self) -> Option<&mut dyn PeerPaths> {
         Some(self)
     }
@@ -373,6 +378,25 @@ impl PeerPaths for HierarchicalDriver {
         let intra = self.place(peer).filter(|_| !self.loopback);
         let intra = intra.and_then(|_| self.intra.expose(range));
         intra.map(turned).or_else(|| self.inter.expose(range)) // as `caps_to`: paths of the network are not passed on
+    }
+}
+
+impl NodeMemory for HierarchicalDriver {
+    fn shares_with(&self, peer: WorldRank) -> bool {
+        self.place(peer).is_some()
+    }
+
+    fn allocate_on_node(&mut self, len: usize) -> io::Result<MemoryRegion> {
+        self.intra.allocate(len)
+    }
+
+    fn expose_on_node(&mut self, range: LocalRange) -> Option<RemoteRegion> {
+        self.intra.expose(range).map(turned)
+    }
+
+    fn reach_on_node(&mut self, of: WorldRank, key: RemoteRegion) -> Option<(MemoryRegion, usize)> {
+        let place = self.place(of).filter(|_| is_intra(key))?;
+        self.intra.reach_on_node(place, turned(key))
     }
 }
 

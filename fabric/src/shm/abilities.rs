@@ -6,8 +6,8 @@ use std::io;
 use super::{LinkOutcome, Shm, board::index};
 use crate::{
     driver::{
-        Driver, DriverAbilities, EventCounters, MappedMemory, NamedSlots, PayloadView, SlotName,
-        SlotReceipt, WorldRank,
+        Driver, DriverAbilities, EventCounters, LocalRange, MappedMemory, NamedSlots, NodeMemory,
+        PayloadView, SlotName, SlotReceipt, WorldRank,
     },
     lacks_abilities,
     memory::{MemoryRegion, RemoteRegion},
@@ -25,6 +25,10 @@ impl DriverAbilities for Shm {
     }
 
     fn mapped_memory(&mut self) -> Option<&mut dyn MappedMemory> {
+        Some(self)
+    }
+
+    fn node_memory(&mut self) -> Option<&mut dyn NodeMemory> {
         Some(self)
     }
 
@@ -48,6 +52,25 @@ impl MappedMemory for Shm {
         let counter = self.counter(of.0, key).ok()?;
         let link = self.links[index(of.0)].as_deref();
         Some(counter.fenced_by_owner(link.is_some_and(|link| !link.fences())))
+    }
+}
+
+/// All ranks share memory, so this is memory like any other.
+impl NodeMemory for Shm {
+    fn shares_with(&self, _: WorldRank) -> bool {
+        true
+    }
+
+    fn allocate_on_node(&mut self, len: usize) -> io::Result<MemoryRegion> {
+        self.allocate(len)
+    }
+
+    fn expose_on_node(&mut self, range: LocalRange) -> Option<RemoteRegion> {
+        self.expose(range)
+    }
+
+    fn reach_on_node(&mut self, of: WorldRank, key: RemoteRegion) -> Option<(MemoryRegion, usize)> {
+        self.reach(of, key)
     }
 }
 

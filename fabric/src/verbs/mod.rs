@@ -221,7 +221,7 @@ impl DriverAbilities for Verbs {
     }
 
     lacks_abilities! {
-        tag_matching, named_slots, mapped_memory, peer_paths, guarded_memory,
+        tag_matching, named_slots, mapped_memory, node_memory, peer_paths, guarded_memory,
     }
 }
 

@@ -20,6 +20,7 @@ mod lists;
 mod messages;
 mod moving;
 mod named_slots;
+mod node_memory;
 mod onesided;
 mod placing;
 mod portals;
@@ -232,6 +233,29 @@ named_slots!(slots_on_shm_with_little_room, crate::small_world);
 named_slots!(
     slots_on_shm_beside_a_network,
     crate::hierarchical::one_node_world
+);
+
+/// For drivers that map memory within a node.
+macro_rules! node_memory {
+    ($driver:ident, $make:path) => {
+        mod $driver {
+            claims! { $make:
+                node_memory::ranks_that_share_it_see_what_each_other_writes
+                node_memory::keys_of_other_ranks_or_of_random_bytes_map_nothing
+            }
+        }
+    };
+}
+
+node_memory!(node_memory_of_shm, crate::futex_world);
+node_memory!(
+    node_memory_of_shm_beside_a_network,
+    crate::hierarchical::one_node_world
+);
+node_memory!(node_memory_of_nodes, crate::hierarchical::nodes_world);
+node_memory!(
+    node_memory_of_nodes_on_portals,
+    crate::hierarchical::nodes_on_portals
 );
 
 lists!(lists_on_sim, crate::sim_world);

@@ -187,7 +187,7 @@ impl DriverAbilities for Adapter {
     }
 
     lacks_abilities! {
-        tag_matching, named_slots, mapped_memory, peer_paths, connect_ahead, failure_watch, guarded_memory,
+        tag_matching, named_slots, mapped_memory, node_memory, peer_paths, connect_ahead, failure_watch, guarded_memory,
     }
 }
 

@@ -136,7 +136,7 @@ impl DriverAbilities for Scripted {
 
     passes_abilities! { inner: event_counters }
     lacks_abilities! {
-        task_lists, named_slots, mapped_memory, peer_paths, connect_ahead, failure_watch, guarded_memory,
+        task_lists, named_slots, mapped_memory, node_memory, peer_paths, connect_ahead, failure_watch, guarded_memory,
     }
 }
 

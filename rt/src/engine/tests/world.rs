@@ -190,7 +190,7 @@ impl DriverAbilities for Lossy {
     }
 
     passes_abilities! { inner: event_counters }
-    lacks_abilities! { task_lists, tag_matching, named_slots, mapped_memory, peer_paths, guarded_memory }
+    lacks_abilities! { task_lists, tag_matching, named_slots, mapped_memory, node_memory, peer_paths, guarded_memory }
 }
 
 impl ConnectAhead for Lossy {
