@@ -81,9 +81,12 @@ pub enum ErrorKind {
         /// Window number: the number of the collective that made the window.
         window: u32,
     },
-    /// The caller: this process cannot map the peer's memory, because the peer is on another node, or because the driver
+    /// The caller: this process cannot map the memory of some ranks, because they are on other nodes, or because the driver
     /// maps no memory.
-    NotShared,
+    NotShared {
+        /// Those ranks, in the communicator of the operation.
+        ranks: Vec<usize>,
+    },
     /// No party: the time limit passed before the operation completed.
     TimedOut,
     /// No party: the application canceled the operation.
@@ -294,10 +297,14 @@ impl fmt::Display for ErrorKind {
             Self::NoWindow { window } => {
                 write!(f, "that rank has already freed window {window}")
             }
-            Self::NotShared => f.write_str(
-                "this process cannot map the memory of that rank: make the window on the communicator of `split_node`, in a \
-                 job on one node (`shm` maps memory; jobs over several nodes and simulations do not yet)",
-            ),
+            Self::NotShared { ranks } => {
+                f.write_str("this process cannot map the memory of ")?;
+                write_ranks(f, ranks)?;
+                f.write_str(
+                    ": make the window on the communicator of `split_node`, in a job with shared memory (`shm`, or \
+                     `shm+tcp` and its like; simulations have none)",
+                )
+            }
             Self::TimedOut => f.write_str("the time limit was reached first"),
             Self::Cancelled => f.write_str("canceled"),
             Self::PeerFailed { rank, how } => write!(f, "rank {rank} failed: {how}"),
@@ -338,6 +345,21 @@ fn write_mismatch(
     }
     f.write_str("operation, root, element type and counts must agree on all ranks")
 }
+
+/// Writes the first ranks of a list, and how many more there are.
+fn write_ranks(f: &mut fmt::Formatter<'_>, ranks: &[usize]) -> fmt::Result {
+    let (shown, hidden) = ranks.split_at(ranks.len().min(RANKS_SHOWN));
+    let shown: Vec<String> = shown.iter().map(usize::to_string).collect();
+    let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
+    write!(f, "{noun} {}", shown.join(", "))?;
+    match hidden.len() {
+        0 => Ok(()),
+        more => write!(f, " and {more} more"),
+    }
+}
+
+/// Most ranks that a list in an error names.
+const RANKS_SHOWN: usize = 8;
 
 /// Returns a hint which limit to raise, if the system call failed because of a limit.
 pub(crate) fn remedy(error: &io::Error) -> &'static str {

@@ -93,6 +93,12 @@ fn locks_are_handed_on_when_a_rank_is_killed() {
     survive_kills("locks_are_handed_on_when_a_rank_is_killed", "locks");
 }
 
+#[test]
+fn ranks_of_a_node_get_no_memory_to_write_when_one_is_killed_that_reads_it() {
+    let test = "ranks_of_a_node_get_no_memory_to_write_when_one_is_killed_that_reads_it";
+    survive_kills(test, "node_windows");
+}
+
 /// Kills one of four ranks of this role after some milliseconds, several times. The other ranks end well, and nothing is left
 /// behind.
 fn survive_kills(test: &str, role: &str) {

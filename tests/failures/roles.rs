@@ -68,6 +68,7 @@ fn a_rank() {
                 "epochs" => killed::epochs(&world).await,
                 "fences" => killed::fences(&world).await,
                 "locks" => killed::locks(&world).await,
+                "node_windows" => killed::node_windows(&world).await,
                 "shrink" => shrinking::shrink(&world, ready).await,
                 _ => panic!("{role} is no role"),
             }

@@ -1,6 +1,6 @@
 //! Roles of `tests/failures` with windows: what ranks do until one of them is killed, and what the others observe then.
 
-use ripstop::{Collectives, Comm, ErrorKind, Result, Source, Window};
+use ripstop::{Collectives, Comm, ErrorKind, NodeWindow, Result, Source, Window};
 
 use crate::{afterwards, failed, ready};
 
@@ -103,6 +103,40 @@ pub(crate) async fn fences(world: &Comm) -> Result<()> {
         assert!(is_of_a_death(&again), "{again}");
     }
     Ok(())
+}
+
+/// The ranks of each node read what each has written, until one of them dies. Its neighbors do not get their memory back.
+pub(crate) async fn node_windows(world: &Comm) -> Result<()> {
+    let node = world.split_node().await?;
+    let made = NodeWindow::<u64>::allocate(&node, BLOCK).await;
+    if let Err(ErrorKind::NotShared { .. }) = made.as_ref().map_err(|error| &error.kind) {
+        return fences(world).await; // a network alone maps no memory
+    }
+    let mut window = made?;
+    let never = world.recv_into(Source::Any, 2, [0_u8]);
+    world.barrier().await?;
+    ready();
+    let mut round = 0;
+    while !never.is_done() {
+        round += 1;
+        if let Err(error) = take_turns(&mut window, round).await {
+            assert!(is_of_a_death(&error), "{error}");
+            assert!(window.local_mut().is_err(), "the dead may have read it");
+            break;
+        }
+    }
+    drop(window); // ends the turn in which a neighbor may wait that knows of the death later
+    let victim = failed(&never.await.expect_err("never sent").error.kind);
+    afterwards(world, victim).await
+}
+
+async fn take_turns(window: &mut NodeWindow<u64>, round: u64) -> Result<()> {
+    window.local_mut()?.fill(round);
+    let view = window.share().await?;
+    for part in view.parts() {
+        assert!(part.iter().all(|&elem| elem == round), "round {round}");
+    }
+    view.end().await.map(drop)
 }
 
 /// If deaths are not detected at once, a survivor that knows may have left before another one knows. It has finished then, and

@@ -5,19 +5,28 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use ripstop::{Comm, ErrorKind, NodeWindow, Window, sim::Simulation};
+use ripstop::{Collectives, Comm, ErrorKind, NodeWindow, Window, sim::Simulation};
 
 use crate::{ranks, worlds::Rank};
 
-/// Runs over mapped memory, with and without an agent. The drivers of networks map none, whichever fabric the tests run on.
+/// Runs over shared memory, alone and beside a network, with and without an agent.
 fn mapped(size: u32, rank: fn(Comm) -> Rank) {
-    for mode in ["inline", "thread"] {
-        let settings = [("RIPSTOP_FABRIC", "shm"), ("RIPSTOP_PROGRESS", mode)];
-        ranks::run(size, &settings, move |runtime| {
-            let world = runtime.world();
-            runtime.block_on(rank(world));
-        });
+    for fabric in ["shm", &combined_fabric()] {
+        for mode in ["inline", "thread"] {
+            let settings = [("RIPSTOP_FABRIC", fabric), ("RIPSTOP_PROGRESS", mode)];
+            ranks::run(size, &settings, move |runtime| {
+                let world = runtime.world();
+                runtime.block_on(rank(world));
+            });
+        }
     }
+}
+
+/// Returns the fabric of this run if it is shared memory beside a network, otherwise one that works everywhere.
+fn combined_fabric() -> String {
+    let named = std::env::var("RIPSTOP_FABRIC").ok();
+    let named = named.filter(|fabric| fabric.starts_with("shm+"));
+    named.unwrap_or_else(|| "shm+tcp".to_owned())
 }
 
 #[test]
@@ -210,21 +219,69 @@ fn a_member_that_drops_its_window_leaves_the_slices_of_the_others_valid() {
 }
 
 #[test]
-fn ranks_that_share_no_memory_get_an_error_that_names_one_of_them() {
+fn ranks_of_each_of_several_nodes_read_what_their_neighbors_have_written() {
+    let fabric = combined_fabric();
+    for mode in ["inline", "thread"] {
+        // Two ranks of this machine share memory, as two nodes with two ranks each.
+        let settings = [
+            ("RIPSTOP_FABRIC", fabric.as_str()),
+            ("RIPSTOP_SHM_RANKS", "2"),
+            ("RIPSTOP_PROGRESS", mode),
+        ];
+        ranks::run(4, &settings, |runtime| {
+            runtime.block_on(use_two_nodes(runtime.world()));
+        });
+    }
+}
+
+async fn use_two_nodes(world: Comm) {
+    let (me, node) = (world.rank(), world.rank() / 2);
+    // The communicator of both nodes shares nothing, and says so on all ranks.
+    let error = NodeWindow::<u64>::allocate(&world, 4).await.unwrap_err();
+    let apart: Vec<usize> = (0..4).filter(|rank| rank / 2 != node).collect();
+    let sentence = format!("of ranks {}, {}:", apart[0], apart[1]);
+    assert!(error.to_string().contains(&sentence), "{error}");
+    assert!(
+        matches!(&error.kind, ErrorKind::NotShared { ranks } if *ranks == apart),
+        "{error}"
+    );
+    let neighbors = world.split_node().await.unwrap();
+    assert_eq!((neighbors.rank(), neighbors.size()), (me % 2, 2));
+    // Fences of two windows do not pass each other's.
+    let mut first = NodeWindow::<u64>::allocate(&neighbors, 500).await.unwrap();
+    let mut second = NodeWindow::<u64>::allocate(&neighbors, 500).await.unwrap();
+    for round in 0..20_u64 {
+        first.local_mut().unwrap().fill(round + me as u64);
+        second.local_mut().unwrap().fill(round * me as u64);
+        let (sums, products) = (first.share(), second.share());
+        let (products, sums) = (products.await.unwrap(), sums.await.unwrap());
+        for (rank, world_rank) in (0..2).map(|rank| (rank, (2 * node + rank) as u64)) {
+            assert_eq!(sums.part(rank).unwrap(), [round + world_rank; 500]);
+            assert_eq!(products.part(rank).unwrap(), [round * world_rank; 500]);
+        }
+        sums.end().await.unwrap();
+        products.end().await.unwrap();
+    }
+    first.free().await.unwrap();
+    second.free().await.unwrap();
+    world.barrier().await.unwrap();
+}
+
+#[test]
+fn ranks_that_share_no_memory_get_an_error_that_names_them() {
     fn refuse(world: Comm) -> Rank {
         Box::pin(async move {
             let made = NodeWindow::<f64>::allocate(&world, 8).await;
             let error = made.map(drop).unwrap_err();
+            let others: Vec<usize> = (0..3).filter(|&rank| rank != world.rank()).collect();
             assert!(
-                matches!(error.kind, ErrorKind::NotShared | ErrorKind::Aborted { .. }),
+                matches!(&error.kind, ErrorKind::NotShared { ranks } if *ranks == others),
                 "{error}"
             );
-            if matches!(error.kind, ErrorKind::NotShared) {
-                assert!(
-                    error.peer.is_some() && error.to_string().contains("split_node"),
-                    "{error}"
-                );
-            }
+            assert!(
+                error.peer == others.first().copied() && error.to_string().contains("split_node"),
+                "{error}"
+            );
             // The communicator goes on, and a node of one rank shares memory with itself.
             let alone = world.split(world.rank(), 0).await.unwrap();
             let mut window = NodeWindow::<f64>::allocate(&alone, 8).await.unwrap();

@@ -27,11 +27,26 @@ impl<T: Wire> RegBuf<T> {
     /// One cache line is added at the end. String instructions prefetch that far, and a get of a page takes 160 ns
     /// instead of 40 ns if the window ends with a page and the next page is not mapped.
     pub(crate) fn for_window(driver: &mut dyn Driver, len: usize) -> io::Result<Self> {
+        Self::of_window(len, |bytes| driver.allocate(bytes))
+    }
+
+    /// Like [`for_window`](Self::for_window), in memory that the ranks of this node can map, if the driver has such memory.
+    pub(crate) fn for_node_window(driver: &mut dyn Driver, len: usize) -> io::Result<Self> {
+        Self::of_window(len, |bytes| match driver.node_memory() {
+            Some(node) => node.allocate_on_node(bytes),
+            None => driver.allocate(bytes),
+        })
+    }
+
+    fn of_window(
+        len: usize,
+        allocate: impl FnOnce(usize) -> io::Result<MemoryRegion>,
+    ) -> io::Result<Self> {
         let bytes = len
             .checked_mul(size_of::<T>())
             .and_then(|bytes| bytes.checked_add(LINE))
             .ok_or(io::ErrorKind::InvalidInput)?;
-        let region = driver.allocate(bytes)?;
+        let region = allocate(bytes)?;
         // SAFETY: the only holder of the buffer is an `onesided::WindowEnd`, which lends it only while its window is
         // closed. Then no neighbor has access, and this process uses the region for nothing else.
         Ok(unsafe { Self::over(region, len) })

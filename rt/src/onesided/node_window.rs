@@ -6,11 +6,11 @@
 
 use std::{fmt, panic::Location, slice};
 
-use super::{WindowEnd, extent_of, own_memory, target::WindowTarget};
+use super::{WindowEnd, memory_of, own_memory, target::WindowTarget};
 use crate::{
     buffer::{RegBuf, Wire},
-    comm::Comm,
-    engine::Engine,
+    comm::{AgreementPlace, Comm},
+    engine::{WindowExtent, WindowId},
     error::{Error, ErrorKind, Result, called_at},
     executor::BackgroundFuture,
     group::CommRank,
@@ -66,21 +66,13 @@ impl<T: Wire> NodeWindow<T> {
     /// ```
     ///
     /// # Errors
-    /// `NotShared` if a member is on another node, or the driver does not map memory: in jobs over several nodes, whose
-    /// networks do not, and on the simulator, unless a communicator has one rank. There is no
-    /// memory; or a member failed. If it fails on one rank, it fails on all.
+    /// `NotShared`, with the ranks that are on other nodes. In a job over a network without shared memory, and on the
+    /// simulator, these are all other ranks. There is no memory; or a member failed. If it fails on one rank, it fails on
+    /// all.
     #[track_caller]
     pub fn allocate(comm: &Comm, len: usize) -> impl Future<Output = Result<Self>> + Send + use<T> {
         let (id, agreement) = (comm.next_window(), comm.agreement());
-        let memory = comm
-            .shared()
-            .with(|engine| RegBuf::for_window(engine.driver(), len));
-        let owned = own_memory(OP, agreement, memory, comm);
-        let opened = owned.map(|(memory, agreement)| {
-            let extent = extent_of(&memory);
-            let end = WindowEnd::open(comm.clone(), id, memory, extent);
-            (end, agreement)
-        });
+        let opened = Self::allocate_end(comm, id, agreement, len);
         BackgroundFuture::new(called_at(Location::caller(), async move {
             let (window_end, agreement) = opened?;
             // No rank makes a window of another kind in this place, through which it could write.
@@ -97,27 +89,41 @@ impl<T: Wire> NodeWindow<T> {
         }))
     }
 
+    /// Makes this rank's end. If that fails, all members fail.
+    fn allocate_end(
+        comm: &Comm,
+        id: WindowId,
+        agreement: AgreementPlace,
+        len: usize,
+    ) -> Result<(WindowEnd<T>, AgreementPlace)> {
+        let others = ranks_apart(comm);
+        if !others.is_empty() {
+            agreement.fail_barrier();
+            return Err(not_shared(comm, others));
+        }
+        let memory = comm
+            .shared()
+            .with(|engine| RegBuf::for_node_window(engine.driver(), len));
+        let (memory, agreement) = own_memory(OP, agreement, memory, comm)?;
+        let extent = WindowExtent::OnNode(memory_of(&memory));
+        let window_end = WindowEnd::open(comm.clone(), id, memory, extent);
+        Ok((window_end, agreement))
+    }
+
     /// Maps the parts of all other ranks.
     async fn map_all(&self) -> Result<()> {
         let comm = self.comm();
         let others: Vec<usize> = (0..comm.size())
             .filter(|&rank| rank != comm.rank())
             .collect();
-        // Fences by messages do not say of which window they are. So with two windows, a rank might write while others read.
-        let has_counters = |engine: &mut Engine| engine.driver().event_counters().is_some();
-        if let Some(&rank) = others.first()
-            && !comm.shared().with(has_counters)
-        {
-            return Err(comm.error(OP, ErrorKind::NotShared, Some(CommRank(rank)), None));
-        }
         let introduced = self.window_end.introduce(&others).await;
         introduced.map_err(|error| error.renamed(OP))?;
-        for rank in others {
-            if find_part(&self.window_end, rank).is_none() {
-                return Err(comm.error(OP, ErrorKind::NotShared, Some(CommRank(rank)), None));
-            }
+        let is_unmapped = |rank: &usize| find_part(&self.window_end, *rank).is_none();
+        let unmapped: Vec<usize> = others.into_iter().filter(is_unmapped).collect();
+        if unmapped.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        Err(not_shared(comm, unmapped))
     }
 
     /// Returns the number of this rank's elements.
@@ -233,6 +239,30 @@ impl<'w, T: Wire> NodeView<'w, T> {
             elems.map_err(|error| error.called_at(at))
         }
     }
+}
+
+/// Returns the other ranks whose memory this process cannot map. O(ranks).
+fn ranks_apart(comm: &Comm) -> Vec<usize> {
+    let group = comm.group();
+    let others = (0..comm.size()).filter(|&rank| rank != comm.rank());
+    comm.shared().with(|engine| {
+        let driver = engine.driver();
+        // Fences by messages do not say of which window they are. So with two windows, a rank might write while others read.
+        let has_counters = driver.event_counters().is_some();
+        let node = driver.node_memory().filter(|_| has_counters);
+        let is_near = |rank: usize| {
+            let world = group.world_of(CommRank(rank));
+            node.as_ref()
+                .zip(world)
+                .is_some_and(|(node, world)| node.shares_with(world))
+        };
+        others.filter(|&rank| !is_near(rank)).collect()
+    })
+}
+
+fn not_shared(comm: &Comm, ranks: Vec<usize>) -> Error {
+    let first = ranks.first().copied().map(CommRank);
+    comm.error(OP, ErrorKind::NotShared { ranks }, first, None)
 }
 
 /// Returns the elements of a rank of a [`NodeWindow`], if this process has mapped them. Call only while the caller holds a

@@ -112,6 +112,8 @@ struct WindowEndState {
     group: RankGroup,
     sig: TypeSig,
     pieces: WindowPieces,
+    /// True if the ranks of the node map the memory, and the key is for that alone.
+    on_node: bool,
     /// Key to the only piece of memory; zeroed if pieces are attached and detached.
     key: RemoteRegion,
     /// Neighbors by world rank.
@@ -304,13 +306,18 @@ pub(crate) struct WindowPart<'a> {
 /// Calls of the application.
 impl Engine {
     pub(crate) fn open_window(&mut self, id: WindowId, extent: WindowExtent) {
+        let range_of = |memory: &WindowMemory| {
+            crate::buffer::range_of(&memory.region, memory.start, memory.len)
+        };
         let key = match &extent {
-            WindowExtent::Fixed(memory) => {
-                let range = crate::buffer::range_of(&memory.region, memory.start, memory.len);
-                self.driver.expose(range)
+            WindowExtent::Fixed(memory) => self.driver.expose(range_of(memory)),
+            WindowExtent::OnNode(memory) => {
+                let node = self.driver.node_memory();
+                node.and_then(|node| node.expose_on_node(range_of(memory)))
             }
             WindowExtent::Growing(_) => None,
         };
+        let on_node = matches!(extent, WindowExtent::OnNode(_));
         let access_guard = WindowAccessGuard::default();
         if let Some(key) = key
             && let Some(guards) = self.driver.guarded_memory()
@@ -323,6 +330,7 @@ impl Engine {
             group: group.unwrap_or(RankGroup::First(0)),
             sig,
             pieces,
+            on_node,
             key: key.unwrap_or_else(RemoteRegion::zeroed),
             peer_ends: BTreeMap::new(),
             listeners: BTreeMap::new(),
@@ -377,13 +385,21 @@ impl Engine {
         self.core
             .windows()
             .reach_counters(&mut *self.driver, id, rank);
-        let peer_memory = self.core.windows.peer_end(id, rank)?.memory.as_mut()?;
+        let end = self.core.windows.ends.get_mut(&id)?;
+        let on_node = end.on_node;
+        let peer_memory = end.peer_end(rank).memory.as_mut()?;
         if peer_memory.mapped.is_none()
             && peer_memory.key.len > 0
             && peer_memory.key.len >= peer_memory.len
         {
-            let memory = self.driver.mapped_memory();
-            peer_memory.mapped = memory.and_then(|memory| memory.reach(rank, peer_memory.key));
+            let key = peer_memory.key;
+            peer_memory.mapped = if on_node {
+                let node = self.driver.node_memory();
+                node.and_then(|node| node.reach_on_node(rank, key))
+            } else {
+                let memory = self.driver.mapped_memory();
+                memory.and_then(|memory| memory.reach(rank, key))
+            };
         }
         Some(peer_memory.clone())
     }

@@ -26,6 +26,8 @@ pub(crate) struct WindowMemory {
 pub(crate) enum WindowExtent {
     /// One piece of memory that never changes.
     Fixed(WindowMemory),
+    /// One piece of memory that never changes, which the other ranks of the node map and never put to or get from.
+    OnNode(WindowMemory),
     /// No memory at first: pieces of this type are attached and detached.
     Growing(TypeSig),
 }
@@ -42,7 +44,9 @@ impl WindowPieces {
     pub(super) fn new(extent: WindowExtent) -> (TypeSig, Self) {
         let mut attached = BTreeMap::new();
         let (sig, grows) = match extent {
-            WindowExtent::Fixed(memory) => (attached.entry(0).or_insert(memory).sig, false),
+            WindowExtent::Fixed(memory) | WindowExtent::OnNode(memory) => {
+                (attached.entry(0).or_insert(memory).sig, false)
+            }
             WindowExtent::Growing(sig) => (sig, true),
         };
         (sig, Self { attached, grows })
