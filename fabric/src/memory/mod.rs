@@ -3,6 +3,7 @@
 mod available;
 mod region;
 mod remote;
+mod wide_word;
 
 pub(crate) use available::room as available;
 pub use region::{MemoryRegion, WeakRegion};

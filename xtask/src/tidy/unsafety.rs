@@ -43,6 +43,7 @@ const ALLOWED: &[&str] = &[
     "fabric/src/c_library.rs",
     "fabric/src/driver/payload.rs",
     "fabric/src/memory/region.rs",
+    "fabric/src/memory/wide_word.rs",
     "fabric/src/portals/calls.rs",
     "fabric/src/portals/match_entries.rs",
     "fabric/src/portals/library.rs",
