@@ -167,9 +167,15 @@ async fn a_column_goes_into_a_matrix(world: Comm) -> Result<()> {
     epoch.put_strided(other, second_column, [1.0; 3]).await?;
     epoch.put_indexed(other, &[0..1, 10..12], [2.0; 3]).await?;
     // ANCHOR_END: strided
+    let epoch = epoch.fence().await?;
+    // ANCHOR: accumulate_strided
+    epoch
+        .accumulate_strided(other, second_column, [0.5; 3], Sum)
+        .await?;
+    // ANCHOR_END: accumulate_strided
     let mine = epoch.end().await?;
-    assert_eq!(mine[..6], [2.0, 1.0, 0.0, 0.0, 0.0, 1.0]);
-    assert_eq!(mine[6..], [0.0, 0.0, 0.0, 1.0, 2.0, 2.0]);
+    assert_eq!(mine[..6], [2.0, 1.5, 0.0, 0.0, 0.0, 1.5]);
+    assert_eq!(mine[6..], [0.0, 0.0, 0.0, 1.5, 2.0, 2.0]);
     window.free().await
 }
 

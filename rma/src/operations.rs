@@ -210,8 +210,10 @@ macro_rules! operations {
         impl<T: $crate::Element> $epoch<'_, T> {
             /// Combines each element of `buf` with one of `rank`, from its element `at` on.
             ///
-            /// The operators are those of reductions: `Sum`, `Product`, `Min` and `Max`, and for integers `BitAnd`, `BitOr` and
-            /// `BitXor`. Besides, [`Replace`]($crate::Replace) writes atomically, and [`NoOp`]($crate::NoOp) changes nothing.
+            /// The operators are those of reductions: `Sum`, `Product`, `Min` and `Max`, for integers also `BitAnd`, `BitOr` and
+            /// `BitXor`, and for elements of type [`Located`](ripstop_rt::Located) `MinLoc` and `MaxLoc` instead. Besides,
+            /// [`Replace`]($crate::Replace) writes atomically, and [`NoOp`]($crate::NoOp) changes nothing.
+            /// [`Element`]($crate::Element) says which types are updated where.
             ///
             /// ```
             /// # use ripstop_rma::Window;
@@ -280,6 +282,90 @@ macro_rules! operations {
                     Ok(target) => self
                         .window_end()
                         .get_accumulate(target, at, buf, combine.into()),
+                    Err(error) => {
+                        ripstop_rt::internal::failed_op(ripstop_rt::OpError { error, buf })
+                    }
+                }
+            }
+
+            /// Combines each element of `buf` with one of the elements of a layout in the memory of `rank`, for example a face
+            /// of an array. The operators are those of [`accumulate`](Self::accumulate).
+            ///
+            /// ```
+            /// # use ripstop_rma::Window;
+            /// # use ripstop_rt::{Sum, buffer::Layout};
+            /// # let runtime = ripstop_rt::Runtime::init()?;
+            /// # let world = runtime.world();
+            /// # runtime.block_on(async {
+            /// let mut window = Window::<f64>::allocate(&world, 12).await?;
+            /// let epoch = window.fence().await?;
+            /// let column = Layout { offset: 1, block: 1, stride: 4, count: 3 }; // of 3 rows of 4
+            /// epoch.accumulate_strided(0, column, [7.0, 8.0, 9.0], Sum).await?;
+            /// epoch.accumulate_strided(0, column, [0.5, 0.5, 0.5], Sum).await?;
+            /// let elements = epoch.end().await?;
+            /// assert_eq!(elements[..6], [0.0, 7.5, 0.0, 0.0, 0.0, 8.5]);
+            /// # Ok::<(), ripstop_rt::Error>(()) })?;
+            /// # Ok::<(), ripstop_rt::Error>(())
+            /// ```
+            ///
+            /// # Errors
+            /// Returns the errors of [`accumulate`](Self::accumulate) and of [`put_strided`](Self::put_strided).
+            #[track_caller]
+            pub fn accumulate_strided<B: ripstop_rt::buffer::SendBuf<Elem = T>>(
+                &self,
+                rank: usize,
+                layout: impl Into<ripstop_rt::buffer::NestedLayout>,
+                buf: B,
+                combine: impl Into<$crate::Combine>,
+            ) -> $crate::RemoteOp<B> {
+                if buf.fault().is_some() {
+                    return self.accumulate(rank, 0, buf, combine); // which says what is wrong with the buffer
+                }
+                let (layout, len) = (layout.into(), buf.elems().len());
+                let op = "accumulate";
+                let target = self.target(op, rank).and_then(|target| {
+                    let blocks =
+                        $crate::operations::blocks(self.window_end(), op, target, &layout, len)?;
+                    Ok((target, blocks))
+                });
+                match target {
+                    Ok((target, blocks)) => {
+                        let end = self.window_end();
+                        end.accumulate_blocks(target, &blocks, buf, combine.into())
+                    }
+                    Err(error) => {
+                        ripstop_rt::internal::failed_op(ripstop_rt::OpError { error, buf })
+                    }
+                }
+            }
+
+            /// Like [`accumulate_strided`](Self::accumulate_strided); `buf` returns with the earlier elements of `rank`.
+            ///
+            /// # Errors
+            /// Returns the errors of [`accumulate_strided`](Self::accumulate_strided).
+            #[track_caller]
+            pub fn get_accumulate_strided<B: ripstop_rt::buffer::RecvBuf<Elem = T>>(
+                &self,
+                rank: usize,
+                layout: impl Into<ripstop_rt::buffer::NestedLayout>,
+                buf: B,
+                combine: impl Into<$crate::Combine>,
+            ) -> $crate::RemoteOp<B> {
+                if buf.fault().is_some() {
+                    return self.get_accumulate(rank, 0, buf, combine); // which says what is wrong with the buffer
+                }
+                let (layout, len) = (layout.into(), buf.elems().len());
+                let op = "get_accumulate";
+                let target = self.target(op, rank).and_then(|target| {
+                    let blocks =
+                        $crate::operations::blocks(self.window_end(), op, target, &layout, len)?;
+                    Ok((target, blocks))
+                });
+                match target {
+                    Ok((target, blocks)) => {
+                        let end = self.window_end();
+                        end.get_accumulate_blocks(target, &blocks, buf, combine.into())
+                    }
                     Err(error) => {
                         ripstop_rt::internal::failed_op(ripstop_rt::OpError { error, buf })
                     }

@@ -302,6 +302,8 @@ macro_rules! operations_fail {
             fails! { $epoch.get_indexed(rank, &[at..at + 1], [1_u64]).await; }
             fails! { $epoch.accumulate(rank, at, [1_u64], Sum).await; }
             fails! { $epoch.get_accumulate(rank, at, [1_u64], Sum).await; }
+            fails! { $epoch.accumulate_strided(rank, Layout { offset: at, ..LAYOUT }, [1_u64], Sum).await; }
+            fails! { $epoch.get_accumulate_strided(rank, Layout { offset: at, ..LAYOUT }, [1_u64], Sum).await; }
             fails! { $epoch.fetch_add(rank, at, 1).await; }
             fails! { $epoch.fetch_op(rank, at, 1, Sum).await; }
             fails! { $epoch.compare_exchange(rank, at, 1, 2).await; }

@@ -1,7 +1,7 @@
 //! Updates of numbers, and blocks.
 
 use ripstop::{
-    BitAnd, BitOr, BitXor, Comm, Max, Min, Product, Sum, Window,
+    BitAnd, BitOr, BitXor, Comm, Located, Max, MaxLoc, Min, MinLoc, Product, Sum, Window,
     buffer::Layout,
     rma::{Combine, NoOp, Replace},
 };
@@ -119,6 +119,146 @@ fn numbers_of_8_and_16_bits_are_updated_without_touching_their_neighbors() {
         })
     }
     everywhere(3, all);
+}
+
+#[test]
+fn integers_of_128_bits_are_updated_whole() {
+    const TIMES: u64 = 50;
+    /// Changes both halves of the sum.
+    const STEP: u128 = (1 << 64) | (u64::MAX as u128 / 100);
+    fn all(world: Comm) -> Rank {
+        Box::pin(async move {
+            let (me, size) = (world.rank(), world.size() as u64);
+            let mut sums = Window::<u128>::allocate(&world, 2).await.unwrap();
+            let mut least = Window::<i128>::allocate(&world, 300).await.unwrap();
+            let summing = sums.fence().await.unwrap();
+            let searching = least.fence().await.unwrap();
+            let mut seen = Vec::new();
+            for _ in 0..TIMES {
+                summing.accumulate(0, 0, [STEP, 1], Sum).detach();
+                let old = summing.fetch_op(1, 1, STEP, Sum).await.unwrap();
+                assert_eq!(old % STEP, 0, "one half of a sum");
+                seen.push(old);
+            }
+            assert!(seen.is_sorted_by(|one, next| one < next), "{seen:?}");
+            let operands: Vec<i128> = (0..300).map(|at| -(at * me as i128) << 70).collect();
+            let old = searching.get_accumulate(0, 0, operands, Min).await.unwrap();
+            assert!(old[0] == 0 && old.iter().all(|old| *old <= 0));
+            let first = summing.compare_exchange(2, 0, 0, me as u128 + 1).await;
+            let first = first.unwrap();
+            assert!(first <= 3, "{first}");
+            let mine = summing.end().await.unwrap();
+            let lowest = searching.end().await.unwrap();
+            let total = u128::from(TIMES * size);
+            match me {
+                0 => {
+                    assert_eq!(mine, [total * STEP, total]);
+                    let last = i128::from(size) - 1;
+                    assert!(
+                        (0..300)
+                            .zip(&*lowest)
+                            .all(|(at, &low)| low == -(at * last) << 70)
+                    );
+                }
+                1 => assert_eq!(mine, [0, total * STEP]),
+                _ => assert!((1..=3).contains(&mine[0])),
+            }
+        })
+    }
+    everywhere(3, all);
+}
+
+#[test]
+fn values_find_their_locations_whether_they_have_64_bits_or_fewer() {
+    fn all(world: Comm) -> Rank {
+        Box::pin(async move {
+            let (me, size) = (world.rank() as u64, world.size() as u64);
+            let mut doubles = Window::<Located<f64>>::allocate(&world, 1).await.unwrap();
+            let mut floats = Window::<Located<f32>>::allocate(&world, 200).await.unwrap();
+            let of_doubles = doubles.fence().await.unwrap();
+            let of_floats = floats.fence().await.unwrap();
+            let worst = [Located::new(f64::INFINITY, u64::MAX)];
+            of_doubles
+                .accumulate(world.rank(), 0, worst, Replace)
+                .await
+                .unwrap();
+            let of_doubles = of_doubles.fence().await.unwrap();
+            for step in 0..20_u32 {
+                let value = Located::new((me + 1) as f64 + f64::from(20 - step), me);
+                of_doubles.accumulate(0, 0, [value], MinLoc).detach();
+                // 200 of them take more than one message.
+                let values = vec![Located::new((me + u64::from(step)) as f32, me); 200];
+                of_floats.accumulate(0, 0, values, MaxLoc).await.unwrap();
+            }
+            let error = of_doubles.accumulate(0, 0, worst, Sum).await.unwrap_err();
+            assert!(error.to_string().contains("`MinLoc`, `MaxLoc`"), "{error}");
+            let old = of_floats
+                .fetch_op(0, 7, Located::new(0.0, 9), NoOp)
+                .await
+                .unwrap();
+            assert!(old.value() >= 19.0 && old.at() < size, "{old:?}");
+            let mine = of_doubles.end().await.unwrap();
+            let greatest = of_floats.end().await.unwrap();
+            if me == 0 {
+                assert_eq!(mine, [Located::new(2.0, 0)]);
+                let last = Located::new((size - 1 + 19) as f32, size - 1);
+                assert_eq!(greatest, vec![last; 200]);
+            }
+        })
+    }
+    everywhere(3, all);
+}
+
+#[test]
+fn faces_of_arrays_are_combined_where_their_layout_says() {
+    fn columns(world: Comm) -> Rank {
+        Box::pin(async move {
+            let size = u32::try_from(world.size()).unwrap();
+            let column = Layout {
+                offset: 1,
+                block: 1,
+                stride: 4,
+                count: 3,
+            };
+            let mut window = Window::<u32>::allocate(&world, 12).await.unwrap();
+            let mut wide = Window::<u128>::allocate(&world, 12).await.unwrap();
+            let epoch = window.fence().await.unwrap();
+            let of_wide = wide.fence().await.unwrap();
+            epoch
+                .accumulate_strided(0, column, [1, 2, 3], Sum)
+                .await
+                .unwrap();
+            of_wide
+                .accumulate_strided(0, column, vec![1, 2, 3], Sum)
+                .await
+                .unwrap();
+            let old = epoch
+                .get_accumulate_strided(0, column, [9; 3], NoOp)
+                .await
+                .unwrap();
+            assert!((1..=size).contains(&old[0]) && old[2] >= 3, "{old:?}");
+            for count in [2, 4] {
+                let layout = Layout { count, ..column };
+                let failed = epoch.accumulate_strided(0, layout, [1; 3], Sum).await;
+                let text = failed.unwrap_err().error.to_string();
+                assert!(
+                    text.contains(&format!("`layout` has {count} elements")),
+                    "{text}"
+                );
+            }
+            let failed = epoch.accumulate_strided(0, column, [1; 3], MinLoc).await;
+            let text = failed.unwrap_err().error.to_string();
+            assert!(text.contains("`Located` only"), "{text}");
+            let sums = epoch.end().await.unwrap();
+            let wide_sums = of_wide.end().await.unwrap();
+            if world.rank() == 0 {
+                let wanted = [0, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0].map(|elem| elem * size);
+                assert_eq!(sums, wanted);
+                assert_eq!(wide_sums, wanted.map(u128::from));
+            }
+        })
+    }
+    everywhere(3, columns);
 }
 
 #[test]

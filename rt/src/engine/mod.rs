@@ -55,8 +55,8 @@ pub(crate) use self::{
     sleeper::SleeperId,
     window::{
         AwaitedFenceCounter, EpochCounters, FenceMethod, FenceResult, NotifyResult, NumberType,
-        PeerEndMemory, TargetRanges, WakeReason, WindowExtent, WindowId, WindowLockKind,
-        WindowMemory, WindowOpKind, WindowPart, WindowWaiterSlot, begin_accesses,
+        PeerEndMemory, TargetRanges, WakeReason, WideElement, WindowExtent, WindowId,
+        WindowLockKind, WindowMemory, WindowOpKind, WindowPart, WindowWaiterSlot, begin_accesses,
     },
 };
 pub use self::{

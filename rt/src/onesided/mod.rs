@@ -15,7 +15,9 @@ mod op;
 mod overlap;
 mod pieces;
 mod remote;
+mod strided_updates;
 mod target;
+mod wide_number;
 
 use std::{
     collections::BTreeSet,

@@ -4,8 +4,8 @@ use ripstop_fabric::memory::MemoryRegion;
 
 use crate::{
     buffer::Wire,
-    comm::{BitAnd, BitOr, BitXor, Max, Min, Product, Sum},
-    engine::{Combine, NumberType},
+    comm::{BitAnd, BitOr, BitXor, Max, MaxLoc, Min, MinLoc, Product, Sum},
+    engine::{Combine, NumberType, WideElement, WindowOpKind},
 };
 
 /// Operator of a window's atomic updates that takes the operand, whatever the number was: an atomic write.
@@ -36,21 +36,29 @@ operators! {
     BitXor: Xor,
     Replace: Replace,
     NoOp: Keep,
+    MinLoc: MinLoc,
+    MaxLoc: MaxLoc,
 }
 
-/// A number type that windows update atomically: up to 64 bits.
+/// A type that windows update atomically: a number of up to 128 bits, or a value with its location.
+///
+/// Numbers of up to 64 bits are updated in place by each rank that maps them. Elements of 16 bytes, which are integers of
+/// 128 bits and a [`Located`](crate::Located) of a value of 64 bits, are too where the processor can (`cmpxchg16b` of x86-64).
+/// Otherwise, and for a `Located` of a shorter value, updates go to the target's runtime, which makes one at a time. In any
+/// case, updates of all ranks are atomic among each other, one element each. Gets, puts and slices are not: they may see one
+/// half of an element of 16 bytes from before an update and the other half from after it.
 ///
 /// For flags, take `u8` with `BitAnd`, `BitOr` and `BitXor`: a `bool` does not travel.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not updated atomically",
-    label = "not a number of up to 64 bits",
-    note = "accumulate and fetch numbers of these types: i8, u8, i16, u16, i32, u32, f32, i64, u64, f64, isize, usize; for \
-            flags take u8; put and get a struct under an exclusive lock"
+    label = "neither a number nor a `Located` number",
+    note = "accumulate and fetch numbers of these types: i8, u8, i16, u16, i32, u32, f32, i64, u64, f64, isize, usize, i128, \
+            u128, and `Located` of those up to 64 bits; for flags take u8; put and get a struct under an exclusive lock"
 )]
 pub trait Element: Wire + Sealed {}
 
 mod sealed {
-    use super::{Combine, MemoryRegion};
+    use super::{Combine, ElementType, MemoryRegion};
 
     /// The private part of [`Element`](super::Element), so that no other crate can implement it.
     #[expect(unnameable_types, reason = "only this crate implements it")]
@@ -64,16 +72,55 @@ mod sealed {
         /// Writes `new` if the number equals `expected` bit by bit, and returns the old value.
         fn compare_swap(region: &MemoryRegion, offset: usize, expected: Self, new: Self) -> Self;
 
-        /// Returns the code of the number kind; see [`NumberType::from_code`](super::NumberType::from_code).
-        fn code() -> u32;
+        /// Returns true if a process that maps the number may update it. Otherwise only the engine of its owner may.
+        fn is_updated_in_place() -> bool;
+
+        /// Returns the type, for the owner's engine.
+        fn element_type() -> ElementType;
     }
 }
 
-use sealed::Sealed;
+pub(super) use sealed::Sealed;
 
-/// Returns the number kind of a type.
-pub(super) fn number_of<T: Element>() -> NumberType {
-    NumberType::from_code(T::code()).expect("codes name numbers")
+/// The type of an element, as the engine of its owner knows it.
+#[derive(Clone, Copy, Debug)]
+#[expect(unnameable_types, reason = "only this crate makes and reads one")]
+pub struct ElementType(ElementKind);
+
+#[derive(Clone, Copy, Debug)]
+enum ElementKind {
+    Number(NumberType),
+    Wide(WideElement),
+}
+
+impl ElementType {
+    pub(super) const fn wide(element: WideElement) -> Self {
+        Self(ElementKind::Wide(element))
+    }
+
+    /// Returns the operation by which the owner's engine updates elements.
+    pub(super) const fn update(self, combine: Combine, fetch: bool) -> WindowOpKind {
+        match self.0 {
+            ElementKind::Number(number) => WindowOpKind::Update {
+                number,
+                combine,
+                fetch,
+            },
+            ElementKind::Wide(element) => WindowOpKind::UpdateWide {
+                element,
+                combine,
+                fetch,
+            },
+        }
+    }
+
+    /// Returns the operation by which the owner's engine compares and swaps an element.
+    pub(super) const fn compare_swap(self) -> WindowOpKind {
+        match self.0 {
+            ElementKind::Number(number) => WindowOpKind::CompareSwap { number },
+            ElementKind::Wide(element) => WindowOpKind::CompareSwapWide { element },
+        }
+    }
 }
 
 macro_rules! elements {
@@ -99,8 +146,14 @@ macro_rules! elements {
                 bytemuck::cast(<$bits>::try_from(old).unwrap_or_default())
             }
 
-            fn code() -> u32 {
-                NumberType::$number.code()
+            #[inline]
+            fn is_updated_in_place() -> bool {
+                true
+            }
+
+            #[inline]
+            fn element_type() -> ElementType {
+                ElementType(ElementKind::Number(NumberType::$number))
             }
         }
     )*};

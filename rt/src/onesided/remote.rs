@@ -8,7 +8,9 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use super::{Element, RemoteOp, WindowEnd, WindowTarget, number::number_of};
+use ripstop_fabric::memory::MemoryRegion;
+
+use super::{Element, RemoteOp, WindowEnd, WindowTarget};
 use crate::{
     buffer::{self, RecvBuf, SendBuf, Wire},
     engine::{Combine, EngineCommons, TargetRanges, WindowOpKind},
@@ -143,7 +145,7 @@ impl<T: Wire> WindowEnd<T> {
     }
 
     #[track_caller]
-    fn write<B: SendBuf>(
+    pub(super) fn write<B: SendBuf>(
         &self,
         op: &'static str,
         target: &WindowTarget,
@@ -159,7 +161,7 @@ impl<T: Wire> WindowEnd<T> {
     }
 
     #[track_caller]
-    fn fetch<B: RecvBuf>(
+    pub(super) fn fetch<B: RecvBuf>(
         &self,
         op: &'static str,
         target: &WindowTarget,
@@ -201,7 +203,7 @@ impl<T: Wire> WindowEnd<T> {
 
     /// Returns `ranges`, or an error if the buffer has a fault.
     #[inline]
-    fn usable<B: SendBuf, R>(
+    pub(super) fn usable<B: SendBuf, R>(
         &self,
         op: &'static str,
         target: &WindowTarget,
@@ -224,7 +226,7 @@ impl<T: Wire> WindowEnd<T> {
         self.error(op, ErrorKind::InvalidArgument(sentence), target.world)
     }
 
-    fn blocks(
+    pub(super) fn blocks(
         &self,
         op: &'static str,
         target: &WindowTarget,
@@ -279,21 +281,16 @@ impl<T: Element> WindowEnd<T> {
             Ok(range) => range,
             Err(error) => return RemoteOp::failed(OpError { error, buf }),
         };
-        if let Some((region, start)) = target.mapped() {
+        if let Some((region, start)) = memory_to_update::<T>(target) {
             for (offset, &elem) in (start + range.start..).step_by(size_of::<T>()).zip(elems) {
                 T::update(region, offset, combine, elem);
             }
             return RemoteOp::done(buf);
         }
-        let kind = WindowOpKind::Update {
-            number: number_of::<T>(),
-            combine,
-            fetch: false,
-        };
         self.write(
             "accumulate",
             target,
-            kind,
+            T::element_type().update(combine, false),
             TargetRanges::From(range.start as u64),
             buf,
         )
@@ -315,7 +312,7 @@ impl<T: Element> WindowEnd<T> {
             Ok(range) => range,
             Err(error) => return RemoteOp::failed(OpError { error, buf }),
         };
-        if let Some((region, start)) = target.mapped() {
+        if let Some((region, start)) = memory_to_update::<T>(target) {
             let offsets = (start + range.start..).step_by(size_of::<T>());
             let old: Vec<T> = offsets
                 .zip(buf.elems())
@@ -324,15 +321,10 @@ impl<T: Element> WindowEnd<T> {
             buffer::overwrite(&mut buf, &old);
             return RemoteOp::done(buf);
         }
-        let kind = WindowOpKind::Update {
-            number: number_of::<T>(),
-            combine,
-            fetch: true,
-        };
         self.fetch(
             "get_accumulate",
             target,
-            kind,
+            T::element_type().update(combine, true),
             TargetRanges::From(range.start as u64),
             buf,
         )
@@ -348,7 +340,7 @@ impl<T: Element> WindowEnd<T> {
         value: T,
         combine: Combine,
     ) -> Fetching<T> {
-        if let Some((region, start)) = target.mapped() {
+        if let Some((region, start)) = memory_to_update::<T>(target) {
             return match self.updates("fetch_op", target, at, 1, combine) {
                 Ok(range) => Fetching::done(T::update(region, start + range.start, combine, value)),
                 Err(error) => Fetching::failed(error),
@@ -371,19 +363,17 @@ impl<T: Element> WindowEnd<T> {
             Ok(range) => range,
             Err(error) => return Fetching::failed(error),
         };
-        if let Some((region, start)) = target.mapped() {
+        if let Some((region, start)) = memory_to_update::<T>(target) {
             return Fetching::done(T::compare_swap(region, start + range.start, expected, new));
         }
-        let kind = WindowOpKind::CompareSwap {
-            number: number_of::<T>(),
-        };
+        let kind = T::element_type().compare_swap();
         let ranges = TargetRanges::From(range.start as u64);
         Fetching::two(self.fetch("compare_exchange", target, kind, ranges, [expected, new]))
     }
 
     /// Returns the length of a buffer that is both sent and received into, and so must be full.
     #[inline]
-    fn whole<B: RecvBuf<Elem = T>>(
+    pub(super) fn whole<B: RecvBuf<Elem = T>>(
         &self,
         op: &'static str,
         target: &WindowTarget,
@@ -406,15 +396,45 @@ impl<T: Element> WindowEnd<T> {
         len: usize,
         combine: Combine,
     ) -> Result<Range<usize>> {
+        self.check_combine(op, target, combine)?;
+        self.range(op, target, at, len)
+    }
+
+    /// Checks that elements of this type can be combined by this operator.
+    #[inline]
+    pub(super) fn check_combine(
+        &self,
+        op: &'static str,
+        target: &WindowTarget,
+        combine: Combine,
+    ) -> Result<()> {
         if T::allows(combine) {
-            return self.range(op, target, at, len);
+            return Ok(());
         }
-        let sentence = format!("`combine` is {combine:?}, which is for integers only");
-        Err(self.error(op, ErrorKind::InvalidArgument(sentence), target.world))
+        Err(self.wrong_combine(op, target, combine))
+    }
+
+    #[cold]
+    fn wrong_combine(&self, op: &'static str, target: &WindowTarget, combine: Combine) -> Error {
+        let scope = match combine {
+            Combine::And | Combine::Or | Combine::Xor => "is for integers only",
+            Combine::MinLoc | Combine::MaxLoc => "is for elements of type `Located` only",
+            _ => "is for numbers: combine a `Located` by `MinLoc`, `MaxLoc`, `Replace` or `NoOp`",
+        };
+        let sentence = format!("`combine` is {combine:?}, which {scope}");
+        self.error(op, ErrorKind::InvalidArgument(sentence), target.world)
     }
 }
 
-fn in_words(ranges: &[Range<usize>]) -> TargetRanges {
+/// Returns the memory of a target, if this process may update elements in it itself.
+#[inline]
+pub(super) fn memory_to_update<T: Element>(
+    target: &WindowTarget,
+) -> Option<&(MemoryRegion, usize)> {
+    target.mapped().filter(|_| T::is_updated_in_place())
+}
+
+pub(super) fn in_words(ranges: &[Range<usize>]) -> TargetRanges {
     let words = ranges
         .iter()
         .map(|range| (range.start as u64, range.len() as u64));

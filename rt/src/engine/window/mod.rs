@@ -27,6 +27,7 @@ mod ops;
 mod pieces;
 mod poll;
 mod update_queue;
+mod wide_element;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -62,6 +63,7 @@ pub(crate) use self::{
     number::NumberType,
     ops::{TargetRanges, WindowOpKind},
     pieces::{WindowExtent, WindowMemory},
+    wide_element::WideElement,
 };
 use super::{Engine, EngineCommons, OneSidedCommand};
 use crate::{

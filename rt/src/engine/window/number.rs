@@ -25,6 +25,10 @@ pub enum Combine {
     Replace,
     /// The unchanged number: an atomic read.
     Keep,
+    /// The [`Located`](crate::Located) with the smaller value, of equal values the one with the lower location.
+    MinLoc,
+    /// The [`Located`](crate::Located) with the larger value, of equal values the one with the lower location.
+    MaxLoc,
 }
 
 /// Number types that can be updated atomically.
@@ -53,6 +57,11 @@ impl Combine {
 
     pub(crate) fn from_code(code: u32) -> Option<Self> {
         COMBINES.get(code as usize).copied()
+    }
+
+    /// Returns true if this combines values that have locations.
+    pub(super) fn is_of_locations(self) -> bool {
+        matches!(self, Self::MinLoc | Self::MaxLoc)
     }
 
     fn is_bitwise(self) -> bool {
@@ -85,7 +94,8 @@ impl NumberType {
 
     /// Returns true if numbers of this type can be combined by this operator.
     pub(crate) fn allows(self, combine: Combine) -> bool {
-        !(combine.is_bitwise() && matches!(self, Self::F32 | Self::F64))
+        let is_float = matches!(self, Self::F32 | Self::F64);
+        !(combine.is_bitwise() && is_float || combine.is_of_locations())
     }
 
     /// Updates the number at `offset` and returns its old value. Both values are bits, in the lowest ones for types of fewer
@@ -254,7 +264,7 @@ macro_rules! integer {
     )*};
 }
 
-trait WrappingInteger:
+pub(super) trait WrappingInteger:
     Copy
     + Ord
     + std::ops::BitAnd<Output = Self>
@@ -265,9 +275,10 @@ trait WrappingInteger:
     fn product(self, other: Self) -> Self;
 }
 
-integer!(i8 u8 i16 u16 i32 u32 i64 u64);
+integer!(i8 u8 i16 u16 i32 u32 i64 u64 i128 u128);
 
-fn integers<N: WrappingInteger>(combine: Combine, old: N, new: N) -> N {
+/// Combines integers. Operators of located values return `old`; the types that lack them have refused them earlier.
+pub(super) fn integers<N: WrappingInteger>(combine: Combine, old: N, new: N) -> N {
     match combine {
         Combine::Sum => old.sum(new),
         Combine::Product => old.product(new),
@@ -277,7 +288,7 @@ fn integers<N: WrappingInteger>(combine: Combine, old: N, new: N) -> N {
         Combine::Or => old | new,
         Combine::Xor => old ^ new,
         Combine::Replace => new,
-        Combine::Keep => old,
+        Combine::Keep | Combine::MinLoc | Combine::MaxLoc => old,
     }
 }
 
@@ -301,7 +312,8 @@ macro_rules! float {
 
 float!(f32 f64);
 
-/// Combines floating-point numbers. Bitwise operators return `old`; [`NumberType::allows`] has refused them earlier.
+/// Combines floating-point numbers. Bitwise operators and those of located values return `old`; [`NumberType::allows`] has
+/// refused them earlier.
 fn floats<N: Float>(combine: Combine, old: N, new: N) -> N {
     match combine {
         Combine::Sum => old + new,
@@ -309,11 +321,16 @@ fn floats<N: Float>(combine: Combine, old: N, new: N) -> N {
         Combine::Min => old.lesser(new),
         Combine::Max => old.greater(new),
         Combine::Replace => new,
-        Combine::Keep | Combine::And | Combine::Or | Combine::Xor => old,
+        Combine::Keep
+        | Combine::And
+        | Combine::Or
+        | Combine::Xor
+        | Combine::MinLoc
+        | Combine::MaxLoc => old,
     }
 }
 
-const COMBINES: [Combine; 9] = [
+pub(super) const COMBINES: [Combine; 11] = [
     Combine::Sum,
     Combine::Product,
     Combine::Min,
@@ -323,9 +340,11 @@ const COMBINES: [Combine; 9] = [
     Combine::Xor,
     Combine::Replace,
     Combine::Keep,
+    Combine::MinLoc,
+    Combine::MaxLoc,
 ];
 
-const NUMBERS: [NumberType; 10] = [
+pub(super) const NUMBERS: [NumberType; 10] = [
     NumberType::I32,
     NumberType::U32,
     NumberType::F32,
@@ -351,7 +370,7 @@ mod tests {
             assert_eq!(NumberType::from_code(number.code()), Some(number));
         }
         assert_eq!(
-            (Combine::from_code(9), NumberType::from_code(10)),
+            (Combine::from_code(11), NumberType::from_code(10)),
             (None, None)
         );
     }

@@ -10,6 +10,7 @@ use super::{
     Engine, WindowId, WindowPart,
     number::{Combine, NumberType},
     update_queue::UpdateFragment,
+    wide_element::WideElement,
 };
 use crate::{
     buffer::{RecvBuf, SendBuf, TypeSig},
@@ -44,6 +45,36 @@ pub(crate) enum WindowOpKind {
     CompareSwap {
         number: NumberType,
     },
+    /// Like `Update`, for elements of more than 64 bits.
+    UpdateWide {
+        element: WideElement,
+        combine: Combine,
+        fetch: bool,
+    },
+    /// Like `CompareSwap`, for an element of more than 64 bits.
+    CompareSwapWide {
+        element: WideElement,
+    },
+}
+
+impl WindowOpKind {
+    /// Returns the number of values in the buffer for each element of the target.
+    pub(super) const fn operands(self) -> u64 {
+        match self {
+            Self::CompareSwap { .. } | Self::CompareSwapWide { .. } => 2,
+            Self::Put | Self::Get | Self::Update { .. } | Self::UpdateWide { .. } => 1,
+        }
+    }
+
+    /// Returns the bytes of one update, which has whole elements.
+    fn piece(self) -> u64 {
+        let elem = match self {
+            Self::Put | Self::Get => 1,
+            Self::Update { number, .. } | Self::CompareSwap { number } => number.len(),
+            Self::UpdateWide { element, .. } | Self::CompareSwapWide { element } => element.len(),
+        };
+        PIECE - PIECE % elem as u64
+    }
 }
 
 /// Position in the target's memory, in bytes. The total length is that of the buffer.
@@ -165,12 +196,7 @@ impl WindowPart<'_> {
     fn launch(&mut self, id: WindowId, rank: WorldRank, stashed: StashedOp) {
         let StashedOp { op, kind, ranges } = stashed;
         let len = self.common.ops.live(op).area.len as u64;
-        let reach = if matches!(kind, WindowOpKind::CompareSwap { .. }) {
-            len / 2
-        } else {
-            len
-        };
-        let blocks = ranges.blocks(reach);
+        let blocks = ranges.blocks(len / kind.operands());
         let Some(end) = self.windows.ends.get_mut(&id) else {
             return;
         };
@@ -195,7 +221,7 @@ impl WindowPart<'_> {
         let mut parts = Vec::new();
         let mut from = 0;
         for &(at, len) in &blocks {
-            let piece = if commands { len.max(1) } else { PIECE };
+            let piece = if commands { len.max(1) } else { kind.piece() };
             for offset in (0..len).step_by(usize::try_from(piece).unwrap_or(usize::MAX)) {
                 let len = piece.min(len - offset);
                 parts.push(UpdateFragment {
@@ -320,5 +346,5 @@ fn window_of(info: &OpInfo) -> WindowId {
     }
 }
 
-/// Bytes of one update. Every driver can send this amount in one message.
+/// Most bytes of one update. Every driver can send this amount in one message.
 const PIECE: u64 = 2048;

@@ -9,6 +9,7 @@ use super::{
     number::{Combine, NumberType},
     ops::WindowOpKind,
     pieces::GROWING,
+    wide_element::WideElement,
 };
 use crate::{
     engine::commons::transmit::{FlushResult, transmit},
@@ -133,6 +134,29 @@ impl WindowPart<'_> {
                 number.write(number.compare_swap(region, at, expected, new), &mut old);
                 Some(old)
             }
+            WindowOpKind::UpdateWide {
+                element,
+                combine,
+                fetch,
+            } => {
+                let size = element.len();
+                let fits = sent.len() == len && len.is_multiple_of(size) && at.is_multiple_of(size);
+                (fits && element.allows(combine)).then_some(())?;
+                let mut old = sent;
+                for (at, bytes) in (at..).step_by(size).zip(old.chunks_exact_mut(size)) {
+                    let was = element.update(region, at, combine, element.bits(bytes));
+                    element.write(was, bytes);
+                }
+                Some(if fetch { old } else { Vec::new() })
+            }
+            WindowOpKind::CompareSwapWide { element } => {
+                let size = element.len();
+                (sent.len() == 2 * size && len == size && at.is_multiple_of(size)).then_some(())?;
+                let (expected, new) = (element.bits(&sent), element.bits(&sent[size..]));
+                let mut old = vec![0; size];
+                element.write(element.compare_swap(region, at, expected, new), &mut old);
+                Some(old)
+            }
         }
     }
 
@@ -251,8 +275,7 @@ impl UpdateFragment {
     fn bytes(&self) -> u64 {
         match self.kind {
             WindowOpKind::Get => 0,
-            WindowOpKind::CompareSwap { .. } => 2 * self.len,
-            WindowOpKind::Put | WindowOpKind::Update { .. } => self.len,
+            kind => kind.operands() * self.len,
         }
     }
 
@@ -290,12 +313,23 @@ fn code_of(kind: WindowOpKind) -> u64 {
                 | u64::from(combine.code()) << 24
         }
         WindowOpKind::CompareSwap { number } => 3 | u64::from(number.code()) << 16,
+        WindowOpKind::UpdateWide {
+            element,
+            combine,
+            fetch,
+        } => {
+            4 | u64::from(fetch) << 8
+                | u64::from(element.code()) << 16
+                | u64::from(combine.code()) << 24
+        }
+        WindowOpKind::CompareSwapWide { element } => 5 | u64::from(element.code()) << 16,
     }
 }
 
 fn kind_of(code: u64) -> Option<WindowOpKind> {
     let byte = |shift: u32| u32::try_from(code >> shift & 0xff).ok();
     let number = || NumberType::from_code(byte(16)?);
+    let element = || WideElement::from_code(byte(16)?);
     let kind = match byte(0)? {
         0 => WindowOpKind::Put,
         1 => WindowOpKind::Get,
@@ -308,6 +342,17 @@ fn kind_of(code: u64) -> Option<WindowOpKind> {
             }
         }
         3 => WindowOpKind::CompareSwap { number: number()? },
+        4 => {
+            let (element, combine) = (element()?, Combine::from_code(byte(24)?)?);
+            WindowOpKind::UpdateWide {
+                element,
+                combine,
+                fetch: byte(8)? == 1,
+            }
+        }
+        5 => WindowOpKind::CompareSwapWide {
+            element: element()?,
+        },
         _ => return None,
     };
     (code_of(kind) == code).then_some(kind)
