@@ -89,6 +89,19 @@ async fn particles_go_to_all_ranks_around(world: Comm) -> Result<()> {
     Ok(())
 }
 
+#[ripstop::test(ranks = 3)]
+async fn counts_of_the_root_alone(world: Comm) -> Result<()> {
+    // ANCHOR: rooted
+    let is_root = world.rank() == 0;
+    let counts: &[usize] = if is_root { &[1, 2, 3] } else { &[] };
+    let cells = if is_root { vec![0.5; 6] } else { Vec::new() };
+    let own = world.scatter_v_rooted(0, cells, counts).await?;
+    let all = world.gather_v_rooted(0, own, counts).await?;
+    // ANCHOR_END: rooted
+    assert_eq!(all, is_root.then(|| vec![0.5; 6]));
+    Ok(())
+}
+
 #[ripstop::test(ranks = 4)]
 async fn the_same_bits_everywhere_and_always(world: Comm) -> Result<()> {
     // ANCHOR: reproducible

@@ -22,7 +22,7 @@ use crate::{
     persistent::{BarrierPlan, ExchangePlan, InPlacePlan, propose_plan, propose_plan_with},
     ragged::{self, RaggedOp},
     reduction::Reduction,
-    start,
+    rooted, start,
 };
 
 /// Collectives: every rank of the communicator calls the same ones, in the same order.
@@ -827,6 +827,63 @@ pub trait Collectives {
         send: Vec<Vec<T>>,
     ) -> RaggedOp<Vec<T>, OpError<Vec<Vec<T>>>> {
         ragged::scatter(self, root, send)
+    }
+
+    /// Like [`gather_v`](Self::gather_v), with `counts` that only `root` knows. It broadcasts them first. `counts` of the other
+    /// ranks are not read and may be empty.
+    ///
+    /// Output: `Result<Option<Vec<T>>, OpError<S>>`.
+    ///
+    /// A rank whose `send` has another length than `root` expects fails with `InvalidArgument`, and all other ranks with
+    /// `Aborted` and the number of that rank, in this or in their next collective.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(3).run(|world: Comm| async move {
+    /// let own = vec![world.rank(); world.rank() + 1];
+    /// let counts: &[usize] = if world.rank() == 0 { &[1, 2, 3] } else { &[] };
+    /// if let Some(all) = world.gather_v_rooted(0, own, counts).await? {
+    ///     assert_eq!(all, [0, 1, 1, 2, 2, 2]);
+    /// }
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
+    #[track_caller]
+    fn gather_v_rooted<S: SendBuf>(
+        &self,
+        root: usize,
+        send: S,
+        counts: &[usize],
+    ) -> RaggedOp<Option<Vec<S::Elem>>, OpError<S>> {
+        rooted::gather(self, root, send, counts)
+    }
+
+    /// Like [`scatter_v`](Self::scatter_v), with `counts` that only `root` knows. It broadcasts them first. `send` and `counts`
+    /// of the other ranks are not read and may be empty.
+    ///
+    /// Output: `Result<Vec<T>, OpError<S>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(3).run(|world: Comm| async move {
+    /// let is_root = world.rank() == 0;
+    /// let rows = if is_root { vec![1, 2, 2, 3, 3, 3] } else { Vec::new() };
+    /// let counts: &[usize] = if is_root { &[1, 2, 3] } else { &[] };
+    /// let row = world.scatter_v_rooted(0, rows, counts).await?;
+    /// assert_eq!(row, vec![world.rank() + 1; world.rank() + 1]);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
+    #[track_caller]
+    fn scatter_v_rooted<S: SendBuf>(
+        &self,
+        root: usize,
+        send: S,
+        counts: &[usize],
+    ) -> RaggedOp<Vec<S::Elem>, OpError<S>> {
+        rooted::scatter(self, root, send, counts)
     }
 
     /// Returns the same ranks as a [`Graph`], in which this rank receives from `sources` and sends to `destinations`.

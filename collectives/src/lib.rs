@@ -22,6 +22,7 @@ pub mod plan;
 mod ragged;
 mod reduction;
 pub mod reproducible;
+mod rooted;
 mod start;
 mod tuning;
 

@@ -241,7 +241,8 @@ fn gathered<T: Wire>(
     }
 }
 
-fn of(on: &(impl Collectives + ?Sized)) -> (Comm, Tuning) {
+/// Returns the communicator and the tuning of a call.
+pub(crate) fn of(on: &(impl Collectives + ?Sized)) -> (Comm, Tuning) {
     (on.communicator().clone(), *on.tuning())
 }
 
@@ -263,7 +264,7 @@ fn fresh(
 /// Makes the call of the first part. Its signature contains the whole collective's name: a rank that calls the collective of
 /// the first part alone would otherwise match, and complete.
 #[track_caller]
-fn lengths<'a>(comm: &'a Comm, tuning: &Tuning, spec: &CallSpec<'_>) -> OrderedCall<'a> {
+pub(crate) fn lengths<'a>(comm: &'a Comm, tuning: &Tuning, spec: &CallSpec<'_>) -> OrderedCall<'a> {
     let mut call = OrderedCall::new::<u64>(comm, tuning, spec);
     call.agree_on(CollectiveSignature::of(spec.name));
     call
@@ -275,7 +276,7 @@ fn lens_of<T>(rows: &[Vec<T>]) -> Vec<u64> {
 
 /// Converts lengths to counts. A length that this rank could not hold in memory becomes the greatest count, and the call is
 /// refused.
-fn counts(lens: &[u64]) -> Vec<usize> {
+pub(crate) fn counts(lens: &[u64]) -> Vec<usize> {
     let count = |len: &u64| usize::try_from(*len).unwrap_or(usize::MAX);
     lens.iter().map(count).collect()
 }

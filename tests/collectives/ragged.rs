@@ -207,6 +207,70 @@ fn vectors_that_a_root_has_too_few_of_or_too_many_are_an_error_on_all_ranks() {
 }
 
 #[test]
+fn counts_that_only_the_root_knows_reach_all_ranks() {
+    each(&[1, 2, 5], async |world| {
+        let (me, size) = (world.rank(), world.size());
+        for root in [0, size - 1] {
+            let counts: Vec<usize> = (0..size).map(|rank| (3 * rank + root) % 4).collect();
+            // What the other ranks pass is not read.
+            let known = if me == root { &counts[..] } else { &[7][..] };
+            let whole: Vec<u64> = (0..size).flat_map(|to| row(root, to, counts[to])).collect();
+            let send = if me == root { whole.clone() } else { vec![9] };
+            let mine = world.scatter_v_rooted(root, send, known);
+            let empty = world.gather_v_rooted(root, Vec::<u8>::new(), &vec![0; size]);
+            let mine = mine.await.unwrap();
+            assert_eq!(mine, row(root, me, counts[me]));
+            assert_eq!(empty.await.unwrap(), (me == root).then(Vec::new));
+            let all = world.gather_v_rooted(root, mine, known).await.unwrap();
+            assert_eq!(all, (me == root).then_some(whole));
+        }
+    });
+}
+
+#[test]
+fn counts_of_the_root_that_do_not_fit_are_an_error_on_all_ranks() {
+    each(&[1, 3], async |world| {
+        let (me, size) = (world.rank(), world.size());
+        let (root, odd) = (0, size - 1);
+        // Rank `odd` has one element more than the root expects.
+        let comm = world.dup().await.unwrap();
+        let send = vec![me; 2 + usize::from(me == odd)];
+        let end = comm.gather_v_rooted(root, send, &vec![2; size]).await;
+        let next = comm.barrier().await;
+        if me == odd {
+            let failed = end.as_ref().unwrap_err();
+            let ErrorKind::InvalidArgument(text) = &failed.error.kind else {
+                panic!("{}", failed.error);
+            };
+            assert!(text.contains("`send` has 3 elements"), "{text}");
+            assert!(text.contains(&format!("`counts[{odd}]`")), "{text}");
+            assert_eq!(failed.buf, vec![me; 3], "it comes home");
+        } else if let Err(failed) = &end {
+            let kind = &failed.error.kind;
+            assert!(
+                matches!(kind, ErrorKind::Aborted { rank } if *rank == odd),
+                "{kind}"
+            );
+        }
+        assert!(end.is_err() || me != root, "the root lacks a block");
+        assert!(next.is_err());
+        // The root has too few counts, or fewer elements than they say.
+        for (has, counts) in [(size, vec![1; size - 1]), (size - 1, vec![1; size])] {
+            let comm = world.dup().await.unwrap();
+            let end = comm.scatter_v_rooted(root, vec![1_u8; has], &counts).await;
+            let failed = end.unwrap_err();
+            assert_eq!(failed.buf, vec![1; has]);
+            match failed.error.kind {
+                ErrorKind::InvalidArgument(_) => assert_eq!(me, root),
+                ErrorKind::Aborted { rank } => assert!(me != root && rank == root),
+                kind => panic!("{kind}"),
+            }
+        }
+        world.barrier().await.unwrap();
+    });
+}
+
+#[test]
 fn a_root_of_vectors_that_there_is_not_is_an_error_on_all_ranks() {
     each(&[1, 3], async |world| {
         let (me, size) = (world.rank(), world.size());
