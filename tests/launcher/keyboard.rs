@@ -41,6 +41,15 @@ fn rank_0_reads_what_is_typed_until_its_end() {
 }
 
 #[test]
+fn rank_0_of_a_job_over_hosts_reads_what_is_typed() {
+    let words = "--hosts localhost:2 -n 1 tr a-z A-Z : -n 1 cat";
+    let Some(shown) = typed_into("first\nsecond\n", &format!("{words} || true")) else {
+        return;
+    };
+    assert!(shown.contains("FIRST\r\nSECOND\r\n"), "{shown:?}");
+}
+
+#[test]
 fn no_other_rank_reads_the_keyboard_and_a_rank_that_reads_nothing_ends() {
     // The job has two ranks of which neither joins, which is an error, so the shell takes it back.
     let script = "'if [ $PMI_RANK = 1 ]; then read line; echo \"rank 1 got [$line]\"; fi'";

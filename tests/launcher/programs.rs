@@ -79,8 +79,8 @@ fn a_program_that_cannot_be_started_is_named_before_any_rank_runs() {
         job.with(2, &[saying]);
         assert_eq!(job.out, "", "{words:?}");
     }
-    let job = run(&["--hosts", "a,b", "-n", "1", "true", ":", "-n", "1", "true"]);
-    job.with(2, &["several programs and hosts exclude each other"]);
+    let job = run(&["--hosts", "a,b", "true", ":", "-n", "1", "true"]);
+    job.with(2, &["the first of several programs has no number of ranks"]);
 }
 
 #[test]

@@ -125,6 +125,33 @@ fn the_plan_of_a_job_is_printed_and_nothing_runs() {
 }
 
 #[test]
+fn several_programs_over_hosts_are_one_job() {
+    let folder = Folder::new("programs");
+    let starter = folder.starter(LIKE_SSH);
+    // The second program has a rank on each of the two hosts.
+    let mut command = on_hosts(&starter, "h1:2,h2:2", &["-n", "1"]);
+    let program = std::env::current_exe().unwrap();
+    command.arg(&program).args(AS_RANK);
+    let second = "echo \"second has rank $PMI_RANK\"; exec \"$@\"";
+    command.args([":", "-n", "2", "sh", "-c", second, "sh"]);
+    command.arg(&program).args(AS_RANK);
+    command.args([":", "-n", "1"]).arg(&program).args(AS_RANK);
+    command.env(ROLE, "exchange");
+    let job = ended(command);
+    job.with(0, &[]);
+    for rank in 0..4 {
+        job.says_once(&format!("rank {rank} of 4"));
+    }
+    job.says_once("second has rank 1");
+    job.says_once("second has rank 2");
+    // Only the host that runs a program looks for it.
+    let mut command = on_hosts(&starter, "h1:2,h2:2", &["-n", "2"]);
+    command.args(["true", ":", "-n", "2", "no-such-program"]);
+    let missing = "host h2: no program no-such-program in PATH";
+    ended(command).with(127, &[missing]);
+}
+
+#[test]
 fn an_allocation_names_its_hosts_and_decides_how_they_are_reached() {
     let folder = Folder::new("allocation");
     fs::write(folder.path.join("nodes"), "n1\nn1\nn2\n").unwrap();

@@ -1,4 +1,5 @@
-//! The keyboard of a terminal as rank 0's input.
+//! The keyboard of a terminal as the input of a rank 0 on this machine. One on another host gets it through
+//! [`InputRelay`](super::hosts).
 //!
 //! Every rank is in a process group of its own, and a terminal stops a process of a background group that reads from it. So this
 //! process reads the terminal, while it is in the foreground itself, and writes lines to rank 0's pipe.
@@ -95,23 +96,25 @@ impl LaunchedJob {
     pub(super) fn handle_keyboard_time(&mut self, now: Instant) {
         if self.next_keyboard_look().is_some_and(|look| look <= now) {
             self.relay_keyboard();
+            self.relay_input(false);
         }
     }
 
     pub(super) fn next_keyboard_look(&self) -> Option<Instant> {
-        self.keyboard.as_ref()?.look_again
+        let here = self.keyboard.as_ref().and_then(|it| it.look_again);
+        here.or_else(|| self.next_input_look())
     }
 }
 
 /// Opens the terminal of the standard input anew, so that a read never waits: another process may take what was typed. A flag of
 /// the standard input itself would hold for the shell, too.
-fn open_terminal() -> std::io::Result<OwnedFd> {
+pub(super) fn open_terminal() -> std::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     Ok(rustix::fs::open("/proc/self/fd/0", flags, Mode::empty())?)
 }
 
 /// Returns true if the terminal does not stop this process when it reads.
-fn is_in_foreground() -> bool {
+pub(super) fn is_in_foreground() -> bool {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     groups(&stat).is_none_or(|[own, foreground]| own == foreground || foreground < 0)
 }
@@ -128,7 +131,7 @@ fn groups(stat: &str) -> Option<[i32; 2]> {
 }
 
 /// Time between two looks whether this process has come to the foreground, while a line waits.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Longest line that a terminal gives at once, in bytes.
 const LINE_MAX: usize = 4096;

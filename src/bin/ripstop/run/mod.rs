@@ -96,7 +96,10 @@ enum CpuBinding {
 
 /// Runs the job that `args` describe; `words` is the whole command line.
 pub(crate) fn run(mut args: RunArgs, words: &[OsString]) -> ExitCode {
-    let plan = match args.hosts.plan(args.ranks) {
+    let mut words = words.to_vec();
+    let later = programs::split_off(&mut args.program.command, &mut words);
+    let ranks = programs::all_ranks(args.ranks, &later);
+    let plan = match ranks.and_then(|ranks| args.hosts.plan(ranks)) {
         Ok(Some(plan)) if args.hosts.only_print() => return print(&plan),
         Ok(plan) => plan,
         Err(refusal) => return refusal.exit(),
@@ -104,15 +107,10 @@ pub(crate) fn run(mut args: RunArgs, words: &[OsString]) -> ExitCode {
     if args.bind.is_some() && plan.as_ref().is_some_and(HostPlan::names_cpus) {
         complain("--bind and CPUs in the rank file exclude each other: leave one of them out");
     }
-    let mut words = words.to_vec();
-    let later = programs::split_off(&mut args.program.command, &mut words);
     check_words(&mut args.program, &words);
     let ended = match plan {
         None => run_here(&mut args, later),
-        Some(_) if !later.is_empty() => complain(
-            "several programs and hosts exclude each other: start one program that looks at its rank",
-        ),
-        Some(plan) => start_on_hosts(&mut args, plan).map(LaunchedJob::run),
+        Some(plan) => start_on_hosts(&mut args, plan, later).map(LaunchedJob::run),
     };
     match ended {
         Ok(code) => ExitCode::from(code),
@@ -133,15 +131,13 @@ fn run_here(args: &mut RunArgs, later: Vec<programs::LaterProgram>) -> Result<u8
     Ok(code)
 }
 
-/// The hosts look for the program themselves. Only an example is built here, in a folder that all hosts must see.
-fn start_on_hosts(args: &mut RunArgs, plan: HostPlan) -> Result<LaunchedJob, LaunchError> {
-    let words = if args.program.example.is_some() {
-        let program = args.program.find()?;
-        [vec![program.path.into()], program.arguments].concat()
-    } else {
-        std::mem::take(&mut args.program.command)
-    };
-    LaunchedJob::start_on_hosts(args, plan, words)
+fn start_on_hosts(
+    args: &mut RunArgs,
+    plan: HostPlan,
+    later: Vec<programs::LaterProgram>,
+) -> Result<LaunchedJob, LaunchError> {
+    let programs = programs::name_all(args, later)?;
+    LaunchedJob::start_on_hosts(args, plan, programs)
 }
 
 fn print(plan: &HostPlan) -> ExitCode {

@@ -6,6 +6,7 @@ use std::iter;
 use clap::{Parser, value_parser};
 
 use super::hosts::RANKS_MAX;
+use super::hosts::setup::HostProgram;
 use super::program::{LaunchProgram, ProgramArgs};
 use super::{LaunchError, RunArgs, check_words, complain};
 
@@ -124,13 +125,60 @@ pub(super) fn find_all(
     for one in later {
         programs.push(one.find()?);
     }
-    let ranks: u32 = programs.iter().map(|part| part.ranks).sum();
-    if ranks > RANKS_MAX {
-        let sentence =
-            format!("all programs together have {ranks} ranks: at most {RANKS_MAX} are possible");
-        return Err(LaunchError::usage(sentence));
+    Ok(programs)
+}
+
+/// Names all programs of a job over hosts, which look for them themselves. Only an example is built here, in a folder that all
+/// hosts must see.
+pub(super) fn name_all(
+    args: &mut RunArgs,
+    later: Vec<LaterProgram>,
+) -> Result<Vec<HostProgram>, LaunchError> {
+    let mut programs = vec![name_one(0, &mut args.program)?];
+    let mut first = args.ranks.unwrap_or(0); // Without a number, this program has all ranks.
+    for mut one in later {
+        programs.push(name_one(first, &mut one.program)?);
+        first += one.ranks;
     }
     Ok(programs)
+}
+
+fn name_one(first: u32, program: &mut ProgramArgs) -> Result<HostProgram, LaunchError> {
+    let (program, arguments) = if program.example.is_some() {
+        let found = program.find()?;
+        (found.path.into(), found.arguments)
+    } else {
+        let mut words = std::mem::take(&mut program.command).into_iter();
+        (words.next().unwrap_or_default(), words.collect())
+    };
+    Ok(HostProgram {
+        first,
+        program,
+        arguments,
+    })
+}
+
+/// Returns the number of ranks of all programs together; `None` if the hosts decide it.
+pub(super) fn all_ranks(
+    of_first: Option<u32>,
+    later: &[LaterProgram],
+) -> Result<Option<u32>, LaunchError> {
+    if later.is_empty() {
+        return Ok(of_first);
+    }
+    let Some(of_first) = of_first else {
+        let sentence = "the first of several programs has no number of ranks: name it with -n N";
+        return Err(LaunchError::usage(sentence));
+    };
+    let all = later
+        .iter()
+        .fold(of_first, |all, part| all.saturating_add(part.ranks));
+    if all > RANKS_MAX {
+        let sentence =
+            format!("all programs together have {all} ranks: at most {RANKS_MAX} are possible");
+        return Err(LaunchError::usage(sentence));
+    }
+    Ok(Some(all))
 }
 
 /// Returns the names of the programs, as on the command line.

@@ -10,7 +10,7 @@ use ripstop_rt::{
 };
 
 use super::hosts::frame::PmiPairs;
-use super::hosts::setup::NodeSetup;
+use super::hosts::setup::{HostProgram, NodeSetup};
 
 /// The effect of a rank's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,7 +115,12 @@ impl PmiServer {
 
     /// Makes the server of one host, which knows its `locals` ranks by their numbers on this host.
     pub(super) fn of_node(setup: &NodeSetup, locals: u32) -> Self {
+        let first_here = |program: &HostProgram| {
+            let earlier = setup.ranks.partition_point(|rank| *rank < program.first);
+            u32::try_from(earlier).unwrap_or(u32::MAX)
+        };
         Self {
+            programs: setup.programs.iter().map(first_here).collect(),
             scope: FenceScope::Node(false),
             universe: setup.size,
             published: BTreeMap::from([(MAPPING.to_owned(), setup.mapping.clone())]),

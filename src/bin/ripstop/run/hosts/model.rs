@@ -42,8 +42,7 @@ impl ModelJob {
                 input: false,
                 patience: Duration::ZERO,
                 directory: "/".into(),
-                program: "p".into(),
-                arguments: Vec::new(),
+                programs: Vec::new(),
                 environment: Vec::new(),
             };
             PmiServer::of_node(&setup, each)

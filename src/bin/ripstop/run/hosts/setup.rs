@@ -29,13 +29,30 @@ pub(in crate::run) struct NodeSetup {
     /// Time after which a silent launcher is considered gone.
     pub(in crate::run) patience: Duration,
     pub(in crate::run) directory: PathBuf,
-    /// The program as the user named it.
-    pub(in crate::run) program: OsString,
-    pub(in crate::run) arguments: Vec<OsString>,
+    /// The programs of the job, in the order of their ranks. The first one has rank 0.
+    pub(in crate::run) programs: Vec<HostProgram>,
     pub(in crate::run) environment: Vec<(OsString, OsString)>,
 }
 
+/// A program of a job over hosts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::run) struct HostProgram {
+    /// The lowest rank that runs it. The ranks up to the first of the next program run it too.
+    pub(in crate::run) first: u32,
+    /// The program as the user named it.
+    pub(in crate::run) program: OsString,
+    pub(in crate::run) arguments: Vec<OsString>,
+}
+
 impl NodeSetup {
+    /// Returns the index of the program that a rank runs.
+    pub(in crate::run) fn program_of(&self, rank: u32) -> usize {
+        let begun = self
+            .programs
+            .partition_point(|program| program.first <= rank);
+        begun - 1 // The first program has rank 0.
+    }
+
     pub(in crate::run) fn encode(&self) -> Vec<u8> {
         let mut bytes = PayloadWriter::default();
         bytes.number(self.size);
@@ -61,10 +78,10 @@ impl NodeSetup {
         bytes.byte(u8::from(self.input));
         bytes.number(u32::try_from(self.patience.as_millis()).unwrap_or(u32::MAX));
         bytes.text(self.directory.as_os_str().as_bytes());
-        bytes.text(self.program.as_bytes());
-        bytes.number(u32::try_from(self.arguments.len()).unwrap_or(u32::MAX));
-        let arguments = self.arguments.iter();
-        arguments.for_each(|argument| bytes.text(argument.as_bytes()));
+        bytes.number(u32::try_from(self.programs.len()).unwrap_or(u32::MAX));
+        for program in &self.programs {
+            program.encode_into(&mut bytes);
+        }
         for (name, value) in &self.environment {
             bytes.text(name.as_bytes());
             bytes.text(value.as_bytes());
@@ -104,13 +121,37 @@ impl NodeSetup {
             input: bytes.byte()? != 0,
             patience: Duration::from_millis(u64::from(bytes.number()?)),
             directory: os(bytes.text()?).into(),
+            programs: {
+                let count = bytes.number()?;
+                let programs = (0..count).map(|_| HostProgram::parse_from(&mut bytes));
+                let programs: Vec<HostProgram> = programs.collect::<Option<_>>()?;
+                let in_order = programs.is_sorted_by(|one, next| one.first < next.first);
+                let has_all = programs.first().is_some_and(|first| first.first == 0);
+                (in_order && has_all).then_some(programs)?
+            },
+            environment: bytes.list(|bytes| Some((os(bytes.text()?), os(bytes.text()?))))?,
+        })
+    }
+}
+
+impl HostProgram {
+    fn encode_into(&self, bytes: &mut PayloadWriter) {
+        bytes.number(self.first);
+        bytes.text(self.program.as_bytes());
+        bytes.number(u32::try_from(self.arguments.len()).unwrap_or(u32::MAX));
+        let arguments = self.arguments.iter();
+        arguments.for_each(|argument| bytes.text(argument.as_bytes()));
+    }
+
+    fn parse_from(bytes: &mut PayloadReader<'_>) -> Option<Self> {
+        Some(Self {
+            first: bytes.number()?,
             program: os(bytes.text()?),
             arguments: {
                 let count = bytes.number()?;
                 let arguments = (0..count).map(|_| bytes.text().map(os));
                 arguments.collect::<Option<_>>()?
             },
-            environment: bytes.list(|bytes| Some((os(bytes.text()?), os(bytes.text()?))))?,
         })
     }
 }
@@ -186,12 +227,30 @@ mod tests {
             input: false,
             patience: Duration::from_secs(10),
             directory: "/".into(),
-            program: "sh".into(),
             environment: words
                 .iter()
                 .map(|word| (word.clone(), "x".into()))
                 .collect(),
-            arguments: words,
+            programs: vec![program(0, words.clone()), program(3, words)],
+        }
+    }
+
+    fn program(first: u32, arguments: Vec<OsString>) -> HostProgram {
+        HostProgram {
+            first,
+            program: "sh".into(),
+            arguments,
+        }
+    }
+
+    #[test]
+    fn a_rank_runs_the_last_program_that_begins_before_it() {
+        let mut setup = setup(vec![]);
+        let programs: Vec<_> = (0..5).map(|rank| setup.program_of(rank)).collect();
+        assert_eq!(programs, [0, 0, 0, 1, 1]);
+        for firsts in [vec![], vec![1], vec![0, 3, 3], vec![0, 3, 2]] {
+            setup.programs = firsts.iter().map(|&at| program(at, vec![])).collect();
+            assert_eq!(NodeSetup::parse(&setup.encode()), None, "{firsts:?}");
         }
     }
 

@@ -1,15 +1,13 @@
 //! The start of a job over hosts: all helpers first, and ranks only once every host has said that it can start its own.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::io::{IsTerminal, stdin};
 use std::time::Duration;
 
 use super::choice::HostPlan;
 use super::frame::LauncherFrame;
 use super::link::{HostLink, LinkState};
 use super::relay::InputRelay;
-use super::setup::NodeSetup;
+use super::setup::{HostProgram, NodeSetup};
 use super::{START_FAILED, VERSION};
 use crate::run::job::{LaunchedJob, now, raise_descriptor_limit};
 use crate::run::label::LabeledLines;
@@ -22,15 +20,16 @@ impl LaunchedJob {
     pub(in crate::run) fn start_on_hosts(
         args: &RunArgs,
         plan: HostPlan,
-        words: Vec<OsString>,
+        programs: Vec<HostProgram>,
     ) -> Result<Self, LaunchError> {
         raise_descriptor_limit(64 + 4 * plan.hosts.len() as u64)?;
-        let name = words[0].to_string_lossy().into_owned();
+        let names = programs.iter().map(|part| part.program.to_string_lossy());
+        let name = names.collect::<Vec<_>>().join(" : ");
         let failed =
             |why: std::io::Error| LaunchError::machine(format!("preparing the job: {why}"));
         let mut job = Self::empty(args, name, plan.size).map_err(failed)?;
         job.server = PmiServer::of_hosts(plan.size, args.keep_going.is_some());
-        job.hosts.setup = Some(setup(args, &plan, words).map_err(failed)?);
+        job.hosts.setup = Some(setup(args, &plan, programs).map_err(failed)?);
         job.take_hosts(args, plan);
         let mut first_fault = None;
         loop {
@@ -212,8 +211,11 @@ fn some(hosts: &[&str]) -> String {
 }
 
 /// Returns what all hosts have in common.
-fn setup(args: &RunArgs, plan: &HostPlan, words: Vec<OsString>) -> std::io::Result<NodeSetup> {
-    let mut words = words.into_iter();
+fn setup(
+    args: &RunArgs,
+    plan: &HostPlan,
+    programs: Vec<HostProgram>,
+) -> std::io::Result<NodeSetup> {
     let uname = rustix::system::uname();
     let host = uname.nodename().to_string_lossy();
     let pid = rustix::process::getpid().as_raw_nonzero();
@@ -224,11 +226,10 @@ fn setup(args: &RunArgs, plan: &HostPlan, words: Vec<OsString>) -> std::io::Resu
         space: format!("ripstop-{pid}-{}", super::plain(&host)),
         mapping: plan.mapping.clone(),
         binding: args.bind,
-        input: !stdin().is_terminal(),
+        input: true,
         patience: args.hosts.patience(),
         directory: args.hosts.directory()?,
-        program: words.next().unwrap_or_default(),
-        arguments: words.collect(),
+        programs,
         environment: args.hosts.environment(),
     })
 }

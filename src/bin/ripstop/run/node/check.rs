@@ -1,5 +1,6 @@
 //! Checks that the ranks can be started, before any rank of the job is.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read};
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 use super::{NodeHelper, START_FAILED};
 use crate::run::affinity;
 use crate::run::hosts::frame::HelperFrame;
-use crate::run::hosts::setup::NodeSetup;
+use crate::run::hosts::setup::{HostProgram, NodeSetup};
 use crate::run::job::raise_descriptor_limit;
 use crate::run::program::{self, LaunchProgram};
 
@@ -23,8 +24,8 @@ impl NodeHelper {
             );
         };
         match find(&setup) {
-            Ok(program) => {
-                self.program = Some(program);
+            Ok(programs) => {
+                self.programs = Some(programs);
                 self.setup = Some(setup);
                 self.channel.send(&HelperFrame::Ready);
             }
@@ -33,8 +34,9 @@ impl NodeHelper {
     }
 }
 
-/// Goes to the directory of the job, and finds its program there.
-fn find(setup: &NodeSetup) -> Result<LaunchProgram, (u8, String)> {
+/// Goes to the directory of the job, and finds the programs of this host's ranks there. A program of other hosts need not be
+/// here.
+fn find(setup: &NodeSetup) -> Result<Vec<Option<LaunchProgram>>, (u8, String)> {
     let folder = &setup.directory;
     std::env::set_current_dir(folder).map_err(|why| {
         (
@@ -45,19 +47,31 @@ fn find(setup: &NodeSetup) -> Result<LaunchProgram, (u8, String)> {
     let ranks = u32::try_from(setup.ranks.len()).unwrap_or(u32::MAX);
     raise_descriptor_limit(4 * u64::from(ranks)).map_err(|why| (START_FAILED, why.sentence))?;
     affinity::named(&setup.cpus, &setup.ranks).map_err(|why| (START_FAILED, why))?;
-    let path = locate(setup)?;
+    let run_here: BTreeSet<usize> = setup
+        .ranks
+        .iter()
+        .map(|&rank| setup.program_of(rank))
+        .collect();
+    let programs = setup.programs.iter().enumerate().map(|(at, program)| {
+        let is_here = run_here.contains(&at);
+        is_here.then(|| find_one(setup, program)).transpose()
+    });
+    programs.collect()
+}
+
+fn find_one(setup: &NodeSetup, program: &HostProgram) -> Result<LaunchProgram, (u8, String)> {
+    let path = locate(setup, &program.program)?;
     check_machine(&path)?;
     check_interpreter(&path)?;
     Ok(LaunchProgram {
         path,
-        arguments: setup.arguments.clone(),
-        name: setup.program.to_string_lossy().into_owned(),
+        arguments: program.arguments.clone(),
+        name: program.program.to_string_lossy().into_owned(),
         trace: None,
     })
 }
 
-fn locate(setup: &NodeSetup) -> Result<PathBuf, (u8, String)> {
-    let name = &setup.program;
+fn locate(setup: &NodeSetup, name: &OsStr) -> Result<PathBuf, (u8, String)> {
     let shown = Path::new(name).display();
     if name.as_encoded_bytes().contains(&b'/') {
         return check_program(Path::new(name));

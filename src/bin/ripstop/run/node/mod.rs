@@ -93,7 +93,7 @@ struct NodeHelper {
     /// Pieces of the setup.
     pieces: Vec<u8>,
     setup: Option<NodeSetup>,
-    program: Option<LaunchProgram>,
+    programs: Option<Vec<Option<LaunchProgram>>>,
     server: PmiServer,
     /// The start of the ranks, until the last is started.
     pending: Option<PendingRanks>,
@@ -141,7 +141,7 @@ impl NodeHelper {
             phase: NodePhase::Waiting,
             pieces: Vec::new(),
             setup: None,
-            program: None,
+            programs: None,
             server: PmiServer::new(1, String::new(), false),
             pending: None,
             ranks: Vec::new(),
@@ -227,7 +227,7 @@ impl NodeHelper {
                 self.pieces.extend(piece);
             }
             (LauncherFrame::Check, NodePhase::Waiting) if self.setup.is_none() => self.check(),
-            (LauncherFrame::Start, NodePhase::Waiting) if self.program.is_some() => self.start(),
+            (LauncherFrame::Start, NodePhase::Waiting) if self.programs.is_some() => self.start(),
             (LauncherFrame::Signal(signal), _) => self.signal(signal),
             (LauncherFrame::Input(bytes), _) => self.take_input(&bytes),
             (LauncherFrame::InputEnd, _) => self.end_input(),

@@ -25,7 +25,8 @@ use crate::run::server::{PmiEffect, PmiServer};
 /// Ranks of this host that are still to be started.
 #[derive(Debug)]
 pub(super) struct PendingRanks {
-    program: LaunchProgram,
+    /// The programs of the job; `None` for one that no rank of this host runs.
+    programs: Vec<Option<LaunchProgram>>,
     relayed: RelayedRanks,
     /// The CPUs of each of these ranks.
     cpus: std::vec::IntoIter<Option<CpuSet>>,
@@ -67,7 +68,7 @@ impl NodeHelper {
 
     /// Starts the first rank, and prepares to start the others.
     pub(super) fn start(&mut self) {
-        let (Some(setup), Some(program)) = (self.setup.clone(), self.program.take()) else {
+        let (Some(setup), Some(programs)) = (self.setup.clone(), self.programs.take()) else {
             return;
         };
         let locals = u32::try_from(setup.ranks.len()).unwrap_or(0);
@@ -85,7 +86,7 @@ impl NodeHelper {
             input: setup.input,
         };
         self.pending = Some(PendingRanks {
-            program,
+            programs,
             relayed,
             cpus: cpus.into_iter(),
             signals: Vec::new(),
@@ -106,8 +107,11 @@ impl NodeHelper {
                 .iter()
                 .for_each(|&signal| self.signal_all(signal));
         };
+        let Some(program) = &pending.programs[setup.program_of(rank)] else {
+            return; // All programs of this host's ranks were found.
+        };
         let job = JobSetup {
-            program: &pending.program,
+            program,
             ranks: size,
             label: false,
             relayed: Some(&pending.relayed),
@@ -118,7 +122,7 @@ impl NodeHelper {
             Ok(()) => self.pending = Some(pending),
             Err(why) => {
                 let code = check::code_of(&why);
-                let why = refusal(&why, rank, &pending.program).sentence;
+                let why = refusal(&why, rank, program).sentence;
                 self.refuse(code, &why);
             }
         }
