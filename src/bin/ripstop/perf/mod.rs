@@ -10,6 +10,7 @@ pub(crate) mod clock;
 mod collective;
 mod collective_calls;
 mod counts;
+mod faces;
 mod flood;
 mod idle;
 mod latency;
@@ -101,6 +102,7 @@ enum PerfProgram {
     #[command(after_help = example!("get-stream --size 4K,64K,1M"))]
     GetStream(windows::WindowArgs),
     Collective(collective::CollectiveArgs),
+    Faces(faces::FacesArgs),
     Flood(flood::FloodArgs),
     Idle(idle::IdleArgs),
     Overlap(overlap::OverlapArgs),
@@ -202,6 +204,7 @@ impl PerfRankPair<'_> {
             | PerfProgram::PutStream(args)
             | PerfProgram::GetStream(args) => windows::run(self, args, program.way(), report).await,
             PerfProgram::Collective(args) => collective::run(self, args, report).await,
+            PerfProgram::Faces(args) => faces::run(self, args, report).await,
             PerfProgram::Flood(args) => flood::run(self, args, report).await,
             PerfProgram::Idle(args) => idle::run(self, args, report).await,
             PerfProgram::Overlap(args) => overlap::run(self, args, report).await,
@@ -251,6 +254,7 @@ impl PerfProgram {
             | Self::PutStream(_)
             | Self::GetStream(_) => self.way().name(),
             Self::Collective(_) => "collective",
+            Self::Faces(_) => "faces",
             Self::Flood(_) => "flood",
             Self::Idle(_) => "idle",
             Self::Overlap(_) => "overlap",
@@ -293,6 +297,7 @@ impl PerfProgram {
             | Self::PutStream(args)
             | Self::GetStream(args) => (args.common.json, args.lines(self.way())),
             Self::Collective(args) => (args.common.json, args.lines()),
+            Self::Faces(args) => (args.common.json, args.lines()),
             Self::Flood(args) => (args.json, args.lines()),
             Self::Idle(args) => (args.json, 1),
             Self::Overlap(args) => (args.json, args.lines()),
