@@ -43,7 +43,7 @@ pub use ripstop_rt_macros::{Wire, main, sim, test};
 /// The settings of a runtime, what it chose because of them, and what it takes of memory.
 pub mod settings {
     pub use ripstop_rt::{
-        Choices, Footprint, LogLevel, Pool, ProgressMode, ReactorChoice, Rendezvous, Row,
+        Choices, EventFilter, Footprint, Pool, ProgressMode, ReactorChoice, Rendezvous, Row,
         SettingSource, Settings,
     };
 }

@@ -13,14 +13,15 @@ use tracing::{
     span,
     subscriber::{DefaultGuard, NoSubscriber, set_default, set_global_default},
 };
+use tracing_subscriber::filter::Targets;
 
-use crate::settings::{LogLevel, Settings};
+use crate::settings::Settings;
 
 /// Prints events as lines of the standard error.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct EventPrinter {
     rank: u32,
-    most: LevelFilter,
+    wanted: Targets,
 }
 
 impl EventPrinter {
@@ -32,7 +33,7 @@ impl EventPrinter {
         }
         let printer = Self {
             rank,
-            most: filter(settings.log),
+            wanted: settings.log.targets(),
         };
         if settings.is_set("RIPSTOP_LOG") {
             // It fails if another thread has just set one, which then prints.
@@ -45,11 +46,13 @@ impl EventPrinter {
 
 impl Subscriber for EventPrinter {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() <= self.most && metadata.target().starts_with("ripstop")
+        let (target, level) = (metadata.target(), metadata.level());
+        target.starts_with("ripstop") && self.wanted.would_enable(target, level)
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
-        Some(self.most)
+        let levels = self.wanted.iter().map(|(_, level)| level);
+        levels.chain(self.wanted.default_level()).max()
     }
 
     fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
@@ -93,22 +96,13 @@ impl Visit for EventLine {
     }
 }
 
-const fn filter(level: LogLevel) -> LevelFilter {
-    match level {
-        LogLevel::Off => LevelFilter::OFF,
-        LogLevel::Error => LevelFilter::ERROR,
-        LogLevel::Warn => LevelFilter::WARN,
-        LogLevel::Info => LevelFilter::INFO,
-        LogLevel::Debug => LevelFilter::DEBUG,
-    }
-}
-
 fn word(level: Level) -> &'static str {
     match level {
         Level::ERROR => "error",
         Level::WARN => "warning",
         Level::INFO => "info",
-        _ => "debug",
+        Level::DEBUG => "debug",
+        _ => "trace",
     }
 }
 
@@ -134,7 +128,7 @@ mod tests {
         }
         let own = EventPrinter {
             rank: 7,
-            most: super::LevelFilter::OFF,
+            wanted: super::Targets::new(),
         };
         with_default(own, || assert!(EventPrinter::start(&settings, 0).is_none()));
     }

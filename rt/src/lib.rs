@@ -105,7 +105,8 @@ pub use self::{
     runtime_handle::RuntimeHandle,
     scope::{Pending, Scope},
     settings::{
-        Executor, LogLevel, ProgressMode, ReactorChoice, Rendezvous, Row, SettingSource, Settings,
+        EventFilter, Executor, ProgressMode, ReactorChoice, Rendezvous, Row, SettingSource,
+        Settings,
     },
     shared::Choices,
     view::OperationInFlight,

@@ -50,13 +50,28 @@ fn ranks_of_several_nodes_talk_over_tcp_without_a_setting() {
 #[test]
 fn the_first_rank_prints_the_choice_if_asked_to() {
     let chosen = "ripstop: rank 0: info: shm+tcp: some ranks do not share memory";
-    for (level, lines) in [("info", 1), ("warn", 0), ("off", 0)] {
+    for (filter, lines) in [
+        ("info", 1),
+        ("warn", 0),
+        ("off", 0),
+        ("ripstop::fabric=info,warn", 1),
+        ("ripstop::boot=info,warn", 0),
+    ] {
         let mut command = on_nodes_of(2, &[], NETWORKED);
-        command.env("RIPSTOP_LOG", level);
+        command.env("RIPSTOP_LOG", filter);
         let job = ended(command);
         job.with(0, &[]);
         assert_eq!(job.err.matches(chosen).count(), lines, "{}", job.err);
     }
+}
+
+#[test]
+fn a_filter_of_events_that_is_none_is_an_error_that_names_the_variable() {
+    let mut command = on_nodes_of(2, &[], NETWORKED);
+    command.env("RIPSTOP_LOG", "ripstop::fabrik=debug");
+    let job = ended(command);
+    let said = "RIPSTOP_LOG=ripstop::fabrik=debug is out of range: it may be off | error | warn";
+    assert!(job.err.contains(said), "{}", job.err);
 }
 
 #[test]

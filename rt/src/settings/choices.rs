@@ -59,23 +59,6 @@ pub enum Executor {
     Host,
 }
 
-/// The least important events that the runtime prints.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum LogLevel {
-    /// None.
-    Off,
-    /// What the application did wrong to the runtime, such as a panic in a waker.
-    Error,
-    /// What users should know, such as an adapter that cannot be used, and what they can do about it.
-    #[default]
-    Warn,
-    /// What the runtime has chosen at the start.
-    Info,
-    /// More details of these choices.
-    Debug,
-}
-
 /// Method of transferring an offered message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -89,16 +72,6 @@ pub enum Rendezvous {
     Put,
     /// The sender sends the bytes in messages, which copies them twice.
     Fragments,
-}
-
-impl NamedChoice for LogLevel {
-    const ALL: &'static [(&'static str, Self)] = &[
-        ("off", Self::Off),
-        ("error", Self::Error),
-        ("warn", Self::Warn),
-        ("info", Self::Info),
-        ("debug", Self::Debug),
-    ];
 }
 
 impl NamedChoice for ReactorChoice {

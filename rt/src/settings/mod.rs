@@ -1,6 +1,7 @@
 //! All settings in one typed table: read from the environment, overridden by the builder, printed by `ripstop info`.
 
 mod choices;
+mod event_filter;
 mod nearest;
 mod table;
 
@@ -11,7 +12,10 @@ use ripstop_fabric::{
     registry::{self, FabricSelection},
 };
 
-pub use self::choices::{Executor, LogLevel, ProgressMode, ReactorChoice, Rendezvous};
+pub use self::{
+    choices::{Executor, ProgressMode, ReactorChoice, Rendezvous},
+    event_filter::EventFilter,
+};
 use self::{
     nearest::nearest,
     table::{OTHERS, SettingSpec, TABLE},
@@ -70,7 +74,7 @@ pub struct Settings {
     /// `RIPSTOP_METRICS_BY_RANK`.
     pub metrics_by_rank: bool,
     /// `RIPSTOP_LOG`.
-    pub log: LogLevel,
+    pub log: EventFilter,
     /// `RIPSTOP_COLLECTIVES`.
     pub collectives: Executor,
     /// `RIPSTOP_BARRIER`, `RIPSTOP_BCAST` and so on: the selected algorithms, by collective.
@@ -133,7 +137,7 @@ impl Settings {
             metrics: PathBuf::new(),
             metrics_period: Duration::from_secs(15),
             metrics_by_rank: false,
-            log: LogLevel::Warn,
+            log: EventFilter::warnings(),
             collectives: Executor::Offload,
             algorithms: BTreeMap::new(),
             sources: BTreeMap::new(),

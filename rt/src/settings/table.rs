@@ -10,6 +10,7 @@ use ripstop_fabric::{
 use super::{
     Settings,
     choices::{name_of, named},
+    event_filter::EventFilter,
 };
 
 /// A setting of the runtime. Drivers bring their own.
@@ -93,11 +94,11 @@ pub(super) const TABLE: &[SettingSpec] = &[
     ),
     row!(
         log: "RIPSTOP_LOG",
-        "off | error | warn | info | debug",
+        EventFilter::RANGE,
         "the least important events that are printed to the standard error; if unset, warnings are printed while the rank \
          starts. A program that has set a subscriber of the `tracing` crate before gets all events instead",
-        named,
-        name_of
+        EventFilter::parse,
+        EventFilter::text
     ),
     row!(
         collectives: "RIPSTOP_COLLECTIVES",
