@@ -9,7 +9,7 @@ use proptest::prelude::{Strategy, any, prop};
 use proptest::test_runner::{Config, TestRunner};
 use ripstop_rt::internal::trace::format::TraceContent;
 
-use super::{TraceFolder, ripstop, roles::STREAM, text_of};
+use super::{TraceFolder, ripstop, ripstop_json, roles::STREAM, text_of};
 
 #[test]
 fn a_killed_rank_leaves_all_but_its_last_records() {
@@ -18,10 +18,10 @@ fn a_killed_rank_leaves_all_but_its_last_records() {
     assert!(!output.status.success());
     let content = folder.content(1);
     assert!(!content.is_complete && content.damaged == 0);
-    // A block of 64 KiB has at most 1024 operations, and what was in the last one is lost.
+    // A block of 16 KiB has at most 1260 operations of 13 bytes, and what was in the last one is lost.
     let recorded = content.ops.len();
     assert!(
-        (2 * STREAM - 1024..=2 * STREAM).contains(&recorded),
+        (2 * STREAM - 1260..=2 * STREAM).contains(&recorded),
         "{recorded}"
     );
     let output = ripstop(&["trace", "--json"], &folder.path("run"));
@@ -91,6 +91,7 @@ fn only_regular_files_with_the_number_of_a_rank_count() {
 const SIZE: usize = 16;
 const BOOT: usize = 40;
 const HOST: usize = 80;
+const HEAD_LEN: usize = 144;
 
 #[test]
 fn what_the_head_of_a_file_says_is_not_believed() {
@@ -116,6 +117,28 @@ fn what_the_head_of_a_file_says_is_not_believed() {
     fs::write(&file, &bytes).unwrap();
     let content = folder.content(0);
     assert!(!content.boot.is_empty() && content.boot == content.host);
+}
+
+#[test]
+fn the_clock_of_another_machine_is_compared_by_messages_and_its_error_is_said() {
+    let folder = TraceFolder::new("clocks");
+    let trace = folder.trace(2, "stream");
+    let file = folder.path("run.1");
+    let mut bytes = fs::read(&file).unwrap();
+    bytes[BOOT..BOOT + 6].copy_from_slice(b"second");
+    fs::write(&file, &bytes).unwrap();
+    let table = ripstop_json(&["trace", "--json"], &trace);
+    let clock = &table["nodes"][1];
+    let (offset, error) = (clock["offset_ns"].as_i64(), clock["error_ns"].as_u64());
+    let (offset, error) = (offset.unwrap(), error.unwrap());
+    // In truth, it is the clock of the same machine.
+    assert!(error > 0 && offset.unsigned_abs() <= error, "{table}");
+    assert_eq!(table["backward"], 0, "{table}");
+    let text = text_of(&ripstop(&["trace"], &trace));
+    assert!(
+        text.contains(": at most ") && text.contains(" us wrong"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -170,14 +193,14 @@ fn no_bytes_make_the_reader_panic() {
             bytes[at] = byte;
         }
         bytes.truncate(end.index(bytes.len() + 1));
-        let _ = TraceContent::read(&bytes);
+        let _ = TraceContent::read(&bytes[..]);
         Ok(())
     });
     outcome.unwrap();
     let random = prop::collection::vec(any::<u8>(), 0..4096);
     runner
         .run(&random, |bytes| {
-            let _ = TraceContent::read(&bytes);
+            let _ = TraceContent::read(&bytes[..]);
             Ok(())
         })
         .unwrap();
@@ -199,10 +222,10 @@ fn the_command_survives_damaged_files() {
         let mut bytes = sound.clone();
         for (at, byte) in changes {
             // The head stays, so that records are read.
-            let at = 192 + at.index(bytes.len() - 192);
+            let at = HEAD_LEN + at.index(bytes.len() - HEAD_LEN);
             bytes[at] = byte;
         }
-        bytes.truncate(192 + end.index(bytes.len() - 191));
+        bytes.truncate(HEAD_LEN + end.index(bytes.len() + 1 - HEAD_LEN));
         fs::write(folder.path("run.0"), &bytes).unwrap();
         let words = ["trace", "--html", html, "--svg", svg, "-o", gz];
         for words in [&words[..], &["profile"]] {

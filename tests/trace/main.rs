@@ -19,7 +19,8 @@ mod running;
 mod spans;
 
 use std::{
-    fs,
+    fs::{self, File},
+    io::BufReader,
     path::{Path, PathBuf},
     process::{Command, Output},
 };
@@ -78,7 +79,8 @@ impl TraceFolder {
     }
 
     fn content(&self, rank: u32) -> TraceContent {
-        TraceContent::read(&fs::read(self.path(&format!("run.{rank}"))).unwrap()).unwrap()
+        let file = File::open(self.path(&format!("run.{rank}"))).unwrap();
+        TraceContent::read(BufReader::new(file)).unwrap()
     }
 }
 

@@ -24,7 +24,7 @@ pub(crate) const STREAM: usize = 3000;
 pub(crate) const CROWD: u32 = 40;
 
 /// Longest file of rank 0 in the role `full`, in bytes: room for a block of the trace, and not for two.
-const FILE_MAX: u64 = 100 << 10;
+const FILE_MAX: u64 = 24 << 10;
 
 /// Not a claim: the entry point of a rank when a test starts this program again.
 #[test]

@@ -8,13 +8,11 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use bytemuck::{Zeroable, bytes_of};
-
-use super::format::{END_RECORD, FLUSH_RECORD, HEAD_LEN, RECORD_LEN, TraceRecord};
+use super::{
+    format::{TraceHead, TraceRecord},
+    records::{END_RECORD, FLUSH_RECORD, RecordBlock},
+};
 use crate::clock::machine_nanos;
-
-/// Bytes that are collected before they are written: what a rank may lose when it is killed, and what one write delays it by.
-pub(super) const BLOCK_LEN: usize = 64 << 10;
 
 /// A file that grows by whole blocks of records.
 pub(super) struct TraceFile {
@@ -59,33 +57,30 @@ impl TraceFile {
         Some((self.lost, self.fault.as_ref()?))
     }
 
-    /// Writes a block. What cannot be written is lost, and so is everything afterwards, so that the file stays the first part
-    /// of the trace.
-    pub(super) fn write(&mut self, block: &[u8]) {
-        if self.fault.is_none() {
-            match self.file.write_all_at(block, self.place) {
-                Ok(()) => self.place += block.len() as u64,
-                Err(fault) => self.fault = Some(fault),
-            }
-        }
+    pub(super) fn write_head(&mut self, head: &TraceHead) {
+        self.write_bytes(head.bytes());
+    }
+
+    /// Writes a block, and removes its records. What cannot be written is lost, and so is everything afterwards, so that the file
+    /// stays the first part of the trace.
+    pub(super) fn write(&mut self, block: &mut RecordBlock) {
+        self.write_bytes(block.seal());
         if self.fault.is_some() {
-            let head = if self.place == 0 { HEAD_LEN } else { 0 };
-            self.lost += (block.len().saturating_sub(head) / RECORD_LEN) as u64;
+            self.lost += u64::from(block.len());
         }
+        block.clear();
     }
 
     /// Writes a block, and puts a record of the time that this took in its place.
-    pub(super) fn write_timed(&mut self, block: &mut Vec<u8>) {
+    pub(super) fn write_timed(&mut self, block: &mut RecordBlock) {
         let begin = machine_nanos();
         self.write(block);
-        let record = TraceRecord {
+        block.push(&TraceRecord {
             kind: FLUSH_RECORD,
             begin,
             end: machine_nanos(),
-            ..TraceRecord::zeroed()
-        };
-        block.clear();
-        block.extend_from_slice(bytes_of(&record));
+            ..TraceRecord::default()
+        });
     }
 
     /// Writes the last record, also after a fault: a disk that was full may have room for it.
@@ -98,14 +93,25 @@ impl TraceFile {
             // A part of a block would follow the record. A device that has no length keeps none.
             let _ = self.file.set_len(self.place);
         }
-        let record = TraceRecord {
+        let mut block = RecordBlock::default();
+        block.push(&TraceRecord {
             kind: END_RECORD,
             number: self.lost,
-            ..TraceRecord::zeroed()
-        };
-        if let Err(fault) = self.file.write_all_at(bytes_of(&record), self.place) {
+            ..TraceRecord::default()
+        });
+        if let Err(fault) = self.file.write_all_at(block.seal(), self.place) {
             self.lost += 1;
             self.fault.get_or_insert(fault);
+        }
+    }
+
+    fn write_bytes(&mut self, bytes: &[u8]) {
+        if self.fault.is_some() {
+            return;
+        }
+        match self.file.write_all_at(bytes, self.place) {
+            Ok(()) => self.place += bytes.len() as u64,
+            Err(fault) => self.fault = Some(fault),
         }
     }
 }

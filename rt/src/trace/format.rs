@@ -1,21 +1,22 @@
-//! The file of a rank's trace: a head, and records of 64 bytes.
+//! The file of a rank's trace: a head, and blocks of records.
+
+use std::io::{self, Read};
 
 use bytemuck::{Pod, Zeroable, bytes_of, pod_read_unaligned};
 
+use super::records::{
+    BlockRecords, END_RECORD, FLUSH_RECORD, NextBlock, OP_RECORD, ReadRecord, SPAN_RECORD,
+    SPAN_TEXT_RECORD, read_block,
+};
+
 /// Version of the format. A reader reads only its own.
-pub const TRACE_VERSION: u32 = 2;
+pub const TRACE_VERSION: u32 = 3;
 
 /// Stands for a peer or a tag that is not given: a receive from any rank, or with any tag.
 pub const ANY: u32 = u32::MAX;
 
-/// Length of a record in bytes, and the unit of all places in the file.
-pub const RECORD_LEN: usize = size_of::<TraceRecord>();
-
 /// Length of the head in bytes.
 pub const HEAD_LEN: usize = size_of::<TraceHead>();
-
-/// Longest text in bytes, in the file and in memory.
-pub const TEXT_MAX: usize = 4096;
 
 const MAGIC: [u8; 8] = *b"RIPTRACE";
 
@@ -37,14 +38,10 @@ pub struct TraceHead {
     pub wall: u64,
     boot: [u8; 40],
     host: [u8; 64],
-    unused: [u8; 48],
 }
 
-const _: () = assert!(HEAD_LEN.is_multiple_of(RECORD_LEN) && RECORD_LEN == 64);
-
-/// A record of the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
-#[repr(C)]
+/// What a record of the file says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TraceRecord {
     /// One of the constants `*_RECORD`.
     pub(super) kind: u8,
@@ -52,34 +49,20 @@ pub struct TraceRecord {
     pub(super) op: u8,
     /// Bits of the constants of [`TracedOp`].
     pub(super) flags: u8,
-    pub(super) unused: u8,
     /// Number of the text with the source line. For a text, its own number.
     pub(super) at: u32,
     pub(super) begin: u64,
     pub(super) end: u64,
+    /// When a future first waited, or 0.
     pub(super) awaited: u64,
     pub(super) bytes: u64,
     pub(super) peer: u32,
     pub(super) tag: u32,
     pub(super) comm: u32,
-    /// Number of the text with the name of a collective. For a text, its length in bytes.
+    /// Number of the text with the name of a collective.
     pub(super) name: u32,
     pub(super) number: u64,
 }
-
-/// An operation that has ended.
-pub(super) const OP_RECORD: u8 = 1;
-/// A text: the number and the length, and then the bytes in as many further records as they take.
-pub(super) const TEXT_RECORD: u8 = 2;
-/// A write of the file, which delayed the rank from `begin` to `end`.
-pub(super) const FLUSH_RECORD: u8 = 3;
-/// The last record. `number` is the number of records that could not be written.
-pub(super) const END_RECORD: u8 = 4;
-/// A span of the application: `bytes` is how long threads were in it, `peer` the number of its thread, and `comm` the number of
-/// the text with the thread's name.
-pub(super) const SPAN_RECORD: u8 = 5;
-/// A text like [`TEXT_RECORD`], for spans, with numbers of their own: threads write spans without the lock of the engine.
-pub(super) const SPAN_TEXT_RECORD: u8 = 6;
 
 /// Kind of a recorded operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -211,6 +194,8 @@ pub struct TraceContent {
     pub span_texts: Vec<String>,
     /// Times during which the rank wrote its file instead of going on.
     pub flushes: Vec<[u64; 2]>,
+    /// Operations and spans that were not kept.
+    pub left_out: u64,
     /// Records that the rank could not write.
     pub lost: u64,
     /// Records that make no sense.
@@ -231,7 +216,6 @@ impl TraceHead {
             wall: clocks[1],
             boot: padded(boot),
             host: padded(host),
-            unused: [0; 48],
         }
     }
 
@@ -241,21 +225,6 @@ impl TraceHead {
 }
 
 impl TraceRecord {
-    /// Appends a text of this kind with its number, shortened if it is too long.
-    pub(super) fn push_text(block: &mut Vec<u8>, kind: u8, number: u32, text: &str) {
-        let end = text.floor_char_boundary(TEXT_MAX);
-        let bytes = &text.as_bytes()[..end];
-        let record = Self {
-            kind,
-            at: number,
-            name: u32::try_from(bytes.len()).expect("shorter than the longest text"),
-            ..Self::zeroed()
-        };
-        block.extend_from_slice(bytes_of(&record));
-        block.extend_from_slice(bytes);
-        block.resize(block.len().next_multiple_of(RECORD_LEN), 0);
-    }
-
     fn span(&self) -> Option<TracedSpan> {
         (self.begin <= self.end).then_some(TracedSpan {
             name: self.name,
@@ -290,33 +259,54 @@ impl TraceRecord {
 }
 
 impl TraceContent {
-    /// Reads the bytes of a file, which may end anywhere and hold anything.
+    /// Reads a file, which may end anywhere and hold anything.
     ///
     /// # Errors
-    /// The bytes are no trace, or one of another version.
-    pub fn read(bytes: &[u8]) -> Result<Self, String> {
-        let Some((head, rest)) = bytes.split_at_checked(HEAD_LEN) else {
-            return Err("it is too short for a trace".to_owned());
-        };
-        let head: TraceHead = pod_read_unaligned(head);
-        if head.magic != MAGIC {
-            return Err("it is no trace of a rank: name files that RIPSTOP_TRACE made".to_owned());
+    /// The file cannot be read, is no trace, or is one of another version.
+    pub fn read(input: impl Read) -> Result<Self, String> {
+        Self::read_where(input, |_| true)
+    }
+
+    /// Like [`read`](Self::read), but keeps only the operations and spans for whose beginning `is_kept` returns true. A file may
+    /// have more than there is memory for.
+    ///
+    /// # Errors
+    /// Same as [`read`](Self::read).
+    pub fn read_where(
+        mut input: impl Read,
+        mut is_kept: impl FnMut(u64) -> bool,
+    ) -> Result<Self, String> {
+        let mut content = Self::of_head(&read_head(&mut input)?);
+        let mut block = Vec::new();
+        loop {
+            let next = read_block(&mut input, &mut block).map_err(|why| why.to_string())?;
+            match next {
+                NextBlock::Records { count, is_cut } => {
+                    let read = content.add_records(&block, &mut is_kept);
+                    // Those that are missing because the file ends are not damaged.
+                    if !is_cut {
+                        content.damaged += u64::from(count.saturating_sub(read));
+                    }
+                }
+                NextBlock::End => return Ok(content),
+                NextBlock::Nonsense => {
+                    content.damaged += 1;
+                    return Ok(content);
+                }
+            }
         }
-        if head.version != TRACE_VERSION {
-            return Err(format!(
-                "it has version {} of the format, and this command reads version {TRACE_VERSION}: build the program and the \
-                 command from one source",
-                head.version
-            ));
-        }
-        if head.rank >= head.size {
-            return Err(format!(
-                "it is damaged: it is of rank {} of {} ranks",
-                head.rank, head.size
-            ));
-        }
+    }
+
+    /// Returns the text of this number, or a question mark if its record is missing.
+    #[must_use]
+    pub fn text(&self, number: u32) -> &str {
+        let text = self.texts.get(number as usize);
+        text.map_or("?", String::as_str)
+    }
+
+    fn of_head(head: &TraceHead) -> Self {
         let (host, boot) = (unpadded(&head.host), unpadded(&head.boot));
-        let mut content = Self {
+        Self {
             rank: head.rank,
             size: head.size,
             pid: head.pid,
@@ -328,55 +318,47 @@ impl TraceContent {
             spans: Vec::new(),
             span_texts: Vec::new(),
             flushes: Vec::new(),
+            left_out: 0,
             lost: 0,
             damaged: 0,
             is_complete: false,
+        }
+    }
+
+    /// Adds the records of a block. Returns how many it has.
+    fn add_records(&mut self, block: &[u8], is_kept: &mut impl FnMut(u64) -> bool) -> u32 {
+        let mut read = 0;
+        for record in BlockRecords::of(block) {
+            read += 1;
+            self.add_record(record, is_kept);
+        }
+        read
+    }
+
+    fn add_record(&mut self, record: ReadRecord<'_>, is_kept: &mut impl FnMut(u64) -> bool) {
+        let record = match record {
+            ReadRecord::Text(record, text) => return self.add_text(&record, text),
+            ReadRecord::Other(record) => record,
         };
-        content.read_records(rest);
-        Ok(content)
-    }
-
-    /// Returns the text of this number, or a question mark if its record is missing.
-    #[must_use]
-    pub fn text(&self, number: u32) -> &str {
-        let text = self.texts.get(number as usize);
-        text.map_or("?", String::as_str)
-    }
-
-    fn read_records(&mut self, mut rest: &[u8]) {
-        while let Some((record, behind)) = rest.split_at_checked(RECORD_LEN) {
-            rest = behind;
-            let record: TraceRecord = pod_read_unaligned(record);
-            match record.kind {
-                OP_RECORD => match record.op() {
-                    Some(op) => self.ops.push(op),
-                    None => self.damaged += 1,
-                },
-                SPAN_RECORD => match record.span() {
-                    Some(span) => self.spans.push(span),
-                    None => self.damaged += 1,
-                },
-                TEXT_RECORD | SPAN_TEXT_RECORD => {
-                    let len = record.name as usize;
-                    let taken = len.next_multiple_of(RECORD_LEN);
-                    let (true, Some((text, behind))) =
-                        (len <= TEXT_MAX, rest.split_at_checked(taken))
-                    else {
-                        self.damaged += 1;
-                        continue;
-                    };
-                    rest = behind;
-                    self.add_text(&record, &text[..len]);
-                }
-                FLUSH_RECORD if record.begin <= record.end => {
-                    self.flushes.push([record.begin, record.end]);
-                }
-                END_RECORD => {
-                    self.lost = record.number;
-                    self.is_complete = true;
-                }
-                _ => self.damaged += 1,
+        match record.kind {
+            OP_RECORD => match record.op() {
+                Some(op) if is_kept(op.begin) => self.ops.push(op),
+                Some(_) => self.left_out += 1,
+                None => self.damaged += 1,
+            },
+            SPAN_RECORD => match record.span() {
+                Some(span) if is_kept(span.begin) => self.spans.push(span),
+                Some(_) => self.left_out += 1,
+                None => self.damaged += 1,
+            },
+            FLUSH_RECORD if record.begin <= record.end => {
+                self.flushes.push([record.begin, record.end]);
             }
+            END_RECORD => {
+                self.lost = record.number;
+                self.is_complete = true;
+            }
+            _ => self.damaged += 1,
         }
     }
 
@@ -393,6 +375,35 @@ impl TraceContent {
             self.damaged += 1;
         }
     }
+}
+
+/// Reads the head of a file, and checks that it is one of a trace.
+fn read_head(input: &mut impl Read) -> Result<TraceHead, String> {
+    let mut head = [0; HEAD_LEN];
+    input
+        .read_exact(&mut head)
+        .map_err(|why| match why.kind() {
+            io::ErrorKind::UnexpectedEof => "it is too short for a trace".to_owned(),
+            _ => why.to_string(),
+        })?;
+    let head: TraceHead = pod_read_unaligned(&head);
+    if head.magic != MAGIC {
+        return Err("it is no trace of a rank: name files that RIPSTOP_TRACE made".to_owned());
+    }
+    if head.version != TRACE_VERSION {
+        return Err(format!(
+            "it has version {} of the format, and this command reads version {TRACE_VERSION}: build the program and the command \
+             from one source",
+            head.version
+        ));
+    }
+    if head.rank >= head.size {
+        return Err(format!(
+            "it is damaged: it is of rank {} of {} ranks",
+            head.rank, head.size
+        ));
+    }
+    Ok(head)
 }
 
 fn padded<const LEN: usize>(text: &str) -> [u8; LEN] {

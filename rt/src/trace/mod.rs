@@ -6,6 +6,7 @@
 //!
 //! - [`format`](mod@format): the bytes of the file, written by the rank and read by `ripstop trace`, which takes nothing for
 //!   granted.
+//! - `records`: the records of the file as bytes, which are written together in blocks.
 //! - `recorder`: what the engine reports, as records in a buffer. The rank writes the buffer when it is full, when it is about to
 //!   sleep, and when it leaves its job. So a killed rank leaves all but its last records.
 //! - `reported_op`: the same as events of the `tracing` crate, for programs that subscribe to them. If any subscriber of the
@@ -19,6 +20,7 @@
 mod file;
 pub mod format;
 mod recorder;
+mod records;
 mod reported_op;
 pub mod spans;
 

@@ -11,14 +11,12 @@ use std::{
     time::Duration,
 };
 
-use bytemuck::{Zeroable, bytes_of};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::{
-    file::{BLOCK_LEN, TraceFile, lock},
-    format::{
-        ANY, OP_RECORD, RECORD_LEN, TEXT_RECORD, TraceHead, TraceRecord, TracedKind, TracedOp,
-    },
+    file::{TraceFile, lock},
+    format::{ANY, TraceHead, TraceRecord, TracedKind, TracedOp},
+    records::{OP_RECORD, RecordBlock, TEXT_RECORD},
     reported_op::ReportedOp,
     spans::SpanRecorder,
 };
@@ -34,7 +32,7 @@ pub(crate) struct TraceRecorder {
     /// World rank of this process.
     me: u32,
     file: Arc<Mutex<TraceFile>>,
-    block: Vec<u8>,
+    block: RecordBlock,
     /// Records spans of the application in the same file.
     spans: Arc<SpanRecorder>,
     /// Operations in flight, by the slots of their ids.
@@ -84,12 +82,12 @@ impl TraceRecorder {
             boot.trim(),
             &host.nodename().to_string_lossy(),
         );
-        lock(&file).write(head.bytes());
+        lock(&file).write_head(&head);
         Ok(Self {
             me: rank,
             spans: SpanRecorder::start(Arc::clone(&file)),
             file,
-            block: Vec::with_capacity(BLOCK_LEN + 2 * RECORD_LEN),
+            block: RecordBlock::default(),
             open: Vec::new(),
             collectives: BTreeMap::new(),
             sends: 0,
@@ -182,13 +180,9 @@ impl TraceRecorder {
             peer: collective.first,
             tag: collective.id.sequence,
             comm: collective.id.context & !1,
-            ..TraceRecord::zeroed()
+            ..TraceRecord::default()
         };
-        let open = OpenOp {
-            generation: 0,
-            record,
-            at: collective.at,
-        };
+        let open = OpenOp::without_op(record, collective.at);
         self.collectives.insert(collective.id, open);
     }
 
@@ -272,7 +266,7 @@ impl TraceRecorder {
             peer: info.peer.map_or(ANY, |peer| peer.0),
             tag: info.tag.unwrap_or(ANY),
             comm: info.ctx & !1,
-            ..TraceRecord::zeroed()
+            ..TraceRecord::default()
         }
     }
 
@@ -306,7 +300,7 @@ impl TraceRecorder {
     /// Appends a record. Returns a waker that reports it, if a subscriber may want that.
     fn push(&mut self, record: &TraceRecord, at: &'static Location<'static>) -> Option<Waker> {
         self.add_to_totals(record);
-        self.block.extend_from_slice(bytes_of(record));
+        self.block.push(record);
         self.write_full_block();
         ReportedOp::waker(self.me, record, || self.name_of(record), at)
     }
@@ -344,14 +338,13 @@ impl TraceRecorder {
     }
 
     fn write_full_block(&mut self) {
-        if self.block.len() >= BLOCK_LEN {
+        if self.block.is_full() {
             lock(&self.file).write_timed(&mut self.block);
         }
     }
 
     fn write_block(&mut self) {
-        lock(&self.file).write(&self.block);
-        self.block.clear();
+        lock(&self.file).write(&mut self.block);
     }
 
     /// Returns the number of a source line, and records its text when it is new.
@@ -377,9 +370,20 @@ impl TraceRecorder {
     fn add_text(&mut self, text: &str) -> u32 {
         let number = self.texts;
         self.texts += 1;
-        TraceRecord::push_text(&mut self.block, TEXT_RECORD, number, text);
+        self.block.push_text(TEXT_RECORD, number, text);
         self.write_full_block();
         number
+    }
+}
+
+impl OpenOp {
+    /// Returns what has no operation of the engine.
+    pub(super) const fn without_op(record: TraceRecord, at: &'static Location<'static>) -> Self {
+        Self {
+            generation: 0,
+            record,
+            at,
+        }
     }
 }
 

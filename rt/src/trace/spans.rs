@@ -14,11 +14,10 @@ use std::{
     thread,
 };
 
-use bytemuck::{Zeroable, bytes_of};
-
 use super::{
-    file::{BLOCK_LEN, TraceFile, lock},
-    format::{SPAN_RECORD, SPAN_TEXT_RECORD, TraceRecord, TracedOp},
+    file::{TraceFile, lock},
+    format::{TraceRecord, TracedOp},
+    records::{RecordBlock, SPAN_RECORD, SPAN_TEXT_RECORD},
 };
 use crate::clock::machine_nanos;
 
@@ -125,7 +124,7 @@ pub(super) struct SpanRecorder {
 
 struct OpenSpans {
     file: Arc<Mutex<TraceFile>>,
-    block: Vec<u8>,
+    block: RecordBlock,
     open: BTreeMap<u64, OpenSpan>,
     /// Spans that have begun.
     begun: u64,
@@ -162,7 +161,7 @@ impl SpanRecorder {
     fn of_process(pid: u32, file: Arc<Mutex<TraceFile>>) -> Self {
         let spans = OpenSpans {
             file,
-            block: Vec::new(),
+            block: RecordBlock::default(),
             open: BTreeMap::new(),
             begun: 0,
             threads: Vec::new(),
@@ -233,7 +232,7 @@ impl OpenSpans {
             name: self.text(name),
             peer: thread,
             comm: thread_name,
-            ..TraceRecord::zeroed()
+            ..TraceRecord::default()
         };
         let open = OpenSpan {
             record,
@@ -265,7 +264,8 @@ impl OpenSpans {
             return *number;
         }
         let number = u32::try_from(self.texts.len()).unwrap_or(u32::MAX);
-        TraceRecord::push_text(&mut self.block, SPAN_TEXT_RECORD, number, text);
+        self.block.push_text(SPAN_TEXT_RECORD, number, text);
+        self.write_full_block();
         self.texts.insert(text.to_owned(), number);
         number
     }
@@ -275,15 +275,18 @@ impl OpenSpans {
         if record.begin == 0 {
             return;
         }
-        self.block.extend_from_slice(bytes_of(record));
-        if self.block.len() >= BLOCK_LEN {
+        self.block.push(record);
+        self.write_full_block();
+    }
+
+    fn write_full_block(&mut self) {
+        if self.block.is_full() {
             lock(&self.file).write_timed(&mut self.block);
         }
     }
 
     fn write_block(&mut self) {
-        lock(&self.file).write(&self.block);
-        self.block.clear();
+        lock(&self.file).write(&mut self.block);
     }
 }
 

@@ -1,8 +1,8 @@
 //! Finds and reads the files of a job's ranks.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::io::Read;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::fs::{self, File};
+use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use ripstop_rt::internal::trace::format::{HEAD_LEN, TraceContent};
@@ -13,7 +13,7 @@ use crate::stuck::find::FoundJob;
 /// The traces of a job's ranks, by rank, and what is to be said about their files.
 #[derive(Debug, Default)]
 pub(crate) struct JobTraces {
-    pub(crate) ranks: BTreeMap<u32, TraceContent>,
+    pub(crate) ranks: BTreeMap<u32, RankTrace>,
     pub(crate) notes: Vec<String>,
     /// Number of ranks of the job.
     pub(crate) size: u32,
@@ -21,19 +21,55 @@ pub(crate) struct JobTraces {
     first: String,
 }
 
+/// The trace of a rank.
+#[derive(Debug)]
+pub(crate) struct RankTrace {
+    pub(crate) content: TraceContent,
+    /// The last beginning of an operation or a span that was kept, on the clock of the rank, if later ones were not.
+    pub(crate) kept_until: Option<u64>,
+}
+
+/// How much of the files is kept in memory: of these ranks, at least so many operations and spans that begin first. Other ranks
+/// are kept up to the same time, because messages join them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KeptPart<'a> {
+    pub(crate) most: usize,
+    /// All if empty.
+    pub(crate) ranks: &'a [u32],
+}
+
+impl KeptPart<'_> {
+    pub(crate) const WHOLE: Self = Self {
+        most: usize::MAX,
+        ranks: &[],
+    };
+
+    pub(crate) fn has_rank(&self, rank: u32) -> bool {
+        self.ranks.is_empty() || self.ranks.contains(&rank)
+    }
+}
+
 impl JobTraces {
-    /// Reads files, and the files of the ranks of which a name is the start.
+    /// Reads files, and the files of the ranks of which a name is the start. If they may have more than is kept, they are read
+    /// twice: first to find out what begins first.
     ///
     /// # Errors
     /// There is no such file, a file is no trace, or the files are of several jobs.
-    pub(crate) fn read(names: &[PathBuf]) -> Result<Self, String> {
+    pub(crate) fn read(names: &[PathBuf], kept: KeptPart<'_>) -> Result<Self, String> {
+        let mut files = Vec::new();
+        for name in names {
+            files.extend(files_of(name)?);
+        }
+        let limits = kept_until(&files, kept)?;
         let mut traces = Self::default();
-        for file in names.iter().map(|name| files_of(name)) {
-            for file in file? {
-                let shown = file.display().to_string();
-                let bytes = fs::read(&file).map_err(|why| format!("{shown}: {why}"))?;
-                traces.add(shown, &bytes)?;
-            }
+        for (file, kept_until) in files.iter().zip(limits) {
+            let last = kept_until.unwrap_or(u64::MAX);
+            let content = read(file, |begin| begin <= last)?;
+            let trace = RankTrace {
+                content,
+                kept_until,
+            };
+            traces.add(file.display().to_string(), trace)?;
         }
         traces.add_notes();
         Ok(traces)
@@ -47,7 +83,13 @@ impl JobTraces {
         let mut traces = Self::default();
         for (rank, pid) in job.processes() {
             if let Some(bytes) = recorded_by(pid, rank) {
-                traces.add(format!("the trace of process {pid}"), &bytes)?;
+                let shown = format!("the trace of process {pid}");
+                let content = TraceContent::read(&bytes[..]);
+                let trace = RankTrace {
+                    content: content.map_err(|why| format!("{shown}: {why}"))?,
+                    kept_until: None,
+                };
+                traces.add(shown, trace)?;
             }
         }
         if traces.ranks.is_empty() {
@@ -60,9 +102,8 @@ impl JobTraces {
         Ok(traces)
     }
 
-    fn add(&mut self, file: String, bytes: &[u8]) -> Result<(), String> {
-        let content = TraceContent::read(bytes).map_err(|why| format!("{file}: {why}"))?;
-        let (rank, size) = (content.rank, content.size);
+    fn add(&mut self, file: String, trace: RankTrace) -> Result<(), String> {
+        let (rank, size) = (trace.content.rank, trace.content.size);
         if self.ranks.is_empty() {
             (self.first, self.size) = (file.clone(), size);
         }
@@ -72,7 +113,7 @@ impl JobTraces {
                 self.first, self.size
             ));
         }
-        match self.ranks.insert(rank, content) {
+        match self.ranks.insert(rank, trace) {
             Some(_) => Err(format!("{file}: there is another file of rank {rank}")),
             None => Ok(()),
         }
@@ -85,12 +126,12 @@ impl JobTraces {
                 .push(format!("there is no file of {}", ranges_text(&missing)));
         }
         let of = |is: fn(&TraceContent) -> bool| -> Vec<u32> {
-            let ranks = self.ranks.iter().filter(|(_, content)| is(content));
+            let ranks = self.ranks.iter().filter(|(_, trace)| is(&trace.content));
             ranks.map(|(rank, _)| *rank).collect()
         };
         let cut = of(|content| !content.is_complete);
         let sum = |count: fn(&TraceContent) -> u64| {
-            let counts = self.ranks.values().map(count);
+            let counts = self.ranks.values().map(|trace| count(&trace.content));
             counts.fold(0, u64::saturating_add)
         };
         let (damaged, lost) = (sum(|content| content.damaged), sum(|content| content.lost));
@@ -126,7 +167,7 @@ fn recorded_by(pid: u32, rank: u32) -> Option<Vec<u8>> {
         let mut file = open_view(&entry.path()).ok()?;
         let mut bytes = vec![0; HEAD_LEN];
         file.read_exact(&mut bytes).ok()?;
-        let head = TraceContent::read(&bytes).ok()?;
+        let head = TraceContent::read(&bytes[..]).ok()?;
         (head.rank == rank).then_some(())?;
         file.read_to_end(&mut bytes).ok()?;
         Some(bytes)
@@ -136,6 +177,76 @@ fn recorded_by(pid: u32, rank: u32) -> Option<Vec<u8>> {
 /// Returns true if this is neither a file nor the start of the names of files.
 pub(crate) fn is_no_file(name: &Path) -> bool {
     files_of(name).is_err()
+}
+
+fn read(file: &Path, is_kept: impl FnMut(u64) -> bool) -> Result<TraceContent, String> {
+    let content = File::open(file)
+        .map_err(|why| why.to_string())
+        .and_then(|input| TraceContent::read_where(BufReader::new(input), is_kept));
+    content.map_err(|why| format!("{}: {why}", file.display()))
+}
+
+/// Returns for each file until when its operations and spans are kept, if not all are. All ranks of a machine have one limit.
+fn kept_until(files: &[PathBuf], kept: KeptPart<'_>) -> Result<Vec<Option<u64>>, String> {
+    let lens = files
+        .iter()
+        .map(|file| fs::metadata(file).map_or(0, |found| found.len()));
+    let records_max = lens.fold(0, u64::saturating_add) / RECORD_LEN_MIN;
+    if usize::try_from(records_max).is_ok_and(|records| records <= kept.most) {
+        return Ok(vec![None; files.len()]);
+    }
+    let mut boots = Vec::new();
+    let mut of_boots: BTreeMap<String, EarliestTimes> = BTreeMap::new();
+    for file in files {
+        let mut times = EarliestTimes::of(kept.most);
+        let content = read(file, |begin| {
+            times.add(begin);
+            false
+        })?;
+        let earliest = of_boots.entry(content.boot.clone());
+        let earliest = earliest.or_insert_with(|| EarliestTimes::of(kept.most));
+        if kept.has_rank(content.rank) {
+            times.times.into_iter().for_each(|time| earliest.add(time));
+        }
+        boots.push(content.boot);
+    }
+    let limits = boots.iter().map(|boot| of_boots[boot].last());
+    Ok(limits.collect())
+}
+
+/// Shortest record of an operation in bytes.
+const RECORD_LEN_MIN: u64 = 12;
+
+/// The earliest of many times.
+struct EarliestTimes {
+    most: usize,
+    /// One more than are wanted, of which the last is on top.
+    times: BinaryHeap<u64>,
+}
+
+impl EarliestTimes {
+    const fn of(most: usize) -> Self {
+        Self {
+            most,
+            times: BinaryHeap::new(),
+        }
+    }
+
+    fn add(&mut self, time: u64) {
+        if self.times.len() <= self.most {
+            self.times.push(time);
+        } else if let Some(mut last) = self.times.peek_mut()
+            && time < *last
+        {
+            *last = time;
+        }
+    }
+
+    /// Returns the last of the earliest times if there were more than are wanted.
+    fn last(&self) -> Option<u64> {
+        let last = self.times.peek().copied();
+        last.filter(|_| self.times.len() > self.most)
+    }
 }
 
 /// Returns the files of all ranks, `NAME.0` and so on, and the file itself if there are none.
@@ -214,7 +325,20 @@ fn ranges_text(ranges: &[[u32; 2]]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{gaps, ranges_text, ranks_text};
+    use super::{EarliestTimes, gaps, ranges_text, ranks_text};
+
+    #[test]
+    fn the_earliest_times_are_kept_with_one_more_to_cut_at() {
+        let mut times = EarliestTimes::of(3);
+        for time in [9, 4, 7] {
+            times.add(time);
+        }
+        assert_eq!(times.last(), None, "there are no more than are wanted");
+        for time in [1, 8, 3] {
+            times.add(time);
+        }
+        assert_eq!(times.last(), Some(7), "1, 3 and 4 are wanted");
+    }
 
     #[test]
     fn ranks_that_are_missing_are_ranges() {

@@ -17,7 +17,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use files::{JobTraces, is_no_file};
+use files::{JobTraces, KeptPart, is_no_file};
 use profile::JobProfile;
 use timeline::JobTimeline;
 use timeline_cut::{TimelineCut, parse_ranks};
@@ -137,8 +137,13 @@ fn draw(args: &TraceArgs) -> Result<(), String> {
         from: args.from,
         to: args.to,
     };
-    let mut timeline = JobTimeline::new(JobTraces::read(&args.files)?, args.unaligned)?;
-    timeline.cut(&cut, args.max_mib.saturating_mul((1 << 20) / VIEWED_BYTES))?;
+    let kept = KeptPart {
+        most: args.max_mib.saturating_mul((1 << 20) / VIEWED_BYTES),
+        ranks: &cut.ranks,
+    };
+    let traces = JobTraces::read(&args.files, kept)?;
+    let mut timeline = JobTimeline::new(traces, args.unaligned)?;
+    timeline.cut(&cut, kept.most)?;
     timeline.note_lanes();
     let mut written = Vec::new();
     if let Some(file) = &args.html {
@@ -228,7 +233,7 @@ fn running_job(files: &[PathBuf]) -> Option<Option<u32>> {
 /// # Errors
 /// A file cannot be read, or the clocks of several machines cannot be compared.
 pub(crate) fn profile_of(files: &[PathBuf], unaligned: bool) -> Result<JobProfile, String> {
-    let timeline = JobTimeline::new(JobTraces::read(files)?, unaligned)?;
+    let timeline = JobTimeline::new(JobTraces::read(files, KeptPart::WHOLE)?, unaligned)?;
     Ok(JobProfile::of(&timeline))
 }
 

@@ -24,6 +24,8 @@ pub(crate) struct JobTimeline {
     pub(crate) size: u32,
     /// Time of the last end, in nanoseconds since the first beginning.
     pub(crate) end: u64,
+    /// Operations and spans that begin later are not in memory.
+    pub(crate) kept_until: Option<u64>,
 }
 
 /// The operations of a rank, in the order in which they began. Times are nanoseconds since the first
@@ -40,6 +42,9 @@ pub(crate) struct RankTimeline {
     pub(crate) span_texts: Vec<String>,
     pub(crate) flushes: Vec<[u64; 2]>,
     pub(crate) lost: u64,
+    /// Number of operations and spans that are not in memory.
+    pub(crate) left_out: u64,
+    kept_until: Option<u64>,
     node: usize,
 }
 
@@ -120,6 +125,8 @@ impl RankTimeline {
             span_texts: Vec::new(),
             flushes: Vec::new(),
             lost: 0,
+            left_out: 0,
+            kept_until: None,
             node: 0,
         }
     }
@@ -183,8 +190,10 @@ impl JobTimeline {
             notes,
             size,
             end: 0,
+            kept_until: None,
         };
-        for (rank, content) in ranks {
+        for (rank, trace) in ranks {
+            let content = trace.content;
             let known = boots.iter().position(|boot| *boot == content.boot);
             let node = known.unwrap_or_else(|| {
                 boots.push(content.boot.clone());
@@ -212,6 +221,8 @@ impl JobTimeline {
                 span_texts: content.span_texts,
                 flushes: content.flushes,
                 lost: content.lost,
+                left_out: content.left_out,
+                kept_until: trace.kept_until,
                 node,
             });
         }
@@ -380,7 +391,9 @@ impl JobTimeline {
             for flush in &mut rank.flushes {
                 *flush = flush.map(|time| shifted(rank.node, time));
             }
+            rank.kept_until = rank.kept_until.map(|time| shifted(rank.node, time));
         }
+        self.kept_until = self.ranks.iter().filter_map(|rank| rank.kept_until).min();
         let ends = self.ranks.iter().flat_map(|rank| {
             let ops = rank.ops.iter().map(|op| op.end);
             ops.chain(rank.spans.iter().map(|span| span.end))

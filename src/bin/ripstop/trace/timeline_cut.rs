@@ -35,7 +35,7 @@ impl JobTimeline {
         let from = cut.from.map_or(0, nanos);
         let mut to = cut.to.map_or(u64::MAX, nanos);
         let is_wanted = |rank: u32| cut.ranks.is_empty() || cut.ranks.contains(&rank);
-        let mut begins: Vec<u64> = Vec::new();
+        let (mut begins, mut left_out): (Vec<u64>, u64) = (Vec::new(), 0);
         for rank in self.ranks.iter().filter(|rank| is_wanted(rank.rank)) {
             let inside = rank
                 .ops
@@ -45,16 +45,23 @@ impl JobTimeline {
             let spans = rank.spans.iter();
             let inside = spans.filter(|span| span.end >= from && span.begin <= to);
             begins.extend(inside.map(|span| span.begin));
+            left_out += rank.left_out;
         }
-        if begins.len() > most {
-            let (_, last, _) = begins.select_nth_unstable(most);
+        let (count, shown) = (begins.len() as u64, begins.len().min(most));
+        let kept_until = self.kept_until.filter(|last| *last < to);
+        let last = if begins.len() > most {
+            Some(*begins.select_nth_unstable(most).1)
+        } else {
+            kept_until
+        };
+        if let Some(last) = last {
             to = last.saturating_sub(1);
             #[expect(clippy::cast_precision_loss, reason = "for people")]
             let seconds = to as f64 / 1e9;
+            let all = count + kept_until.map_or(0, |_| left_out);
             self.notes.push(format!(
-                "cut at {seconds:.6} s: the first {most} of {} operations and spans are shown; --from and --to choose others, \
-                 and --max-mib allows more",
-                begins.len()
+                "cut at {seconds:.6} s: the first {shown} of {all} operations and spans are shown; --ranks and --to choose less, \
+                 and --max-mib allows more"
             ));
         }
         self.keep(|rank, begin, end| is_wanted(rank) && end >= from && begin <= to);
