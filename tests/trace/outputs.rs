@@ -81,28 +81,42 @@ fn the_file_for_perfetto_has_every_operation_and_an_arrow_for_every_message() {
     let packed = fs::read(folder.path("run.pftrace.gz")).unwrap();
     let mut bytes = Vec::new();
     GzDecoder::new(&packed[..]).read_to_end(&mut bytes).unwrap();
-    let (mut begins, mut ends, mut leaves, mut reaches) = (0, 0, Vec::new(), Vec::new());
+    let (mut begins, mut ends, mut instants) = (0, 0, 0);
+    let (mut leaves, mut reaches) = (Vec::new(), Vec::new());
     for packet in messages(&bytes, 1) {
         for event in messages(packet, 11) {
             match number(event, 9).unwrap() {
                 1 => begins += 1,
                 2 => ends += 1,
+                3 => instants += 1,
                 other => panic!("an event of type {other}"),
             }
-            leaves.extend(number(event, 47));
-            reaches.extend(number(event, 48));
+            leaves.extend(number(event, 36));
+            reaches.extend(number(event, 42));
         }
     }
     assert!(
-        begins >= 2 * (2 * STREAM + 1) && begins == ends,
-        "{begins} and {ends}"
+        begins + instants >= 2 * (2 * STREAM + 1) && begins == ends,
+        "{begins}, {instants} and {ends}"
     );
     leaves.sort_unstable();
     reaches.sort_unstable();
     assert_eq!(leaves, (1..=2 * STREAM as u64).collect::<Vec<_>>());
     assert_eq!(leaves, reaches);
-    let each = packed.len() / (2 * STREAM);
-    assert!(each <= 60, "{each} bytes for each message, packed");
+    let raw = [0, 1].map(|rank| {
+        fs::metadata(folder.path(&format!("run.{rank}")))
+            .unwrap()
+            .len()
+    });
+    let raw = usize::try_from(raw.iter().sum::<u64>()).unwrap();
+    for (what, len, most) in [
+        ("of the ranks", raw, 50),
+        ("unpacked", bytes.len(), 100),
+        ("packed", packed.len(), 60),
+    ] {
+        let each = len / (2 * STREAM);
+        assert!(each <= most, "{each} bytes for each message, {what}");
+    }
 }
 
 #[test]

@@ -101,7 +101,11 @@ fn assert_slices_nest(bytes: &[u8]) {
         };
         for event in messages(packet, 11) {
             let depth: &mut i64 = open.entry(sequence).or_default();
-            *depth += if number(event, 9) == Some(1) { 1 } else { -1 };
+            *depth += match number(event, 9) {
+                Some(1) => 1,
+                Some(2) => -1,
+                _ => 0,
+            };
             assert!(*depth >= 0, "sequence {sequence}");
         }
     }

@@ -7,6 +7,7 @@ mod page;
 mod perfetto;
 mod picture;
 pub(crate) mod profile;
+mod proto_message;
 mod span_tracks;
 mod summary;
 mod timeline;

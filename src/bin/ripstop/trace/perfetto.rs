@@ -1,15 +1,18 @@
 //! Writes a timeline in the protobuf format of Perfetto, gzipped: <https://ui.perfetto.dev> opens it.
 //!
-//! Each rank is a process. Its operations are slices on lanes that do not overlap, because slices of one track must nest. Names,
-//! source lines and annotations are written once for each lane and then referred to by number, and times are differences.
+//! Each rank is a process. Its operations are slices on lanes that do not overlap, because slices of one track must nest. Most of
+//! such a file are packets of events, so they have as few fields as they can: names and source lines are written once for each
+//! lane and then referred to by number, times are differences, a slice without a length is one event, and what is usual is left
+//! out.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use ripstop_rt::internal::trace::format::{TracedKind, TracedOp};
 
+use super::proto_message::ProtoMessage;
 use super::span_tracks::SpanTrack;
 use super::summary::{exposed_spans, hidden_spans};
 use super::timeline::{JobTimeline, RankTimeline, TimelineLane};
@@ -21,112 +24,105 @@ const BOOT_CLOCK: u64 = 6;
 
 const SLICE_BEGIN: u64 = 1;
 const SLICE_END: u64 = 2;
+/// An event that Perfetto shows as a slice without a length.
+const INSTANT: u64 = 3;
+
+/// Fields of an event with the numbers of the arrows that begin and end at it. Perfetto has newer ones, of eight bytes each, for
+/// random numbers.
+const FLOWS: u64 = 36;
+const ENDING_FLOWS: u64 = 42;
 
 /// Annotations of operations and spans, in the order of their numbers from 1 on.
 const NOTES: [&str; 5] = ["bytes", "communicator", "waited ns", "state", "inside ns"];
 
+/// Shortest time in nanoseconds that counts as computation: the call of an operation and the first poll of its future take less.
+const COMPUTED_MIN: u64 = 1000;
+
 /// State of what the end of the trace ended.
 pub(super) const NOT_ENDED: &str = "had not ended";
 
-/// A protobuf message that is being written.
-#[derive(Default)]
-struct ProtoMessage(Vec<u8>);
-
-impl ProtoMessage {
-    fn varint(&mut self, mut value: u64) {
-        while value >= 0x80 {
-            self.0.push(value.to_le_bytes()[0] | 0x80);
-            value >>= 7;
-        }
-        self.0.push(value.to_le_bytes()[0]);
-    }
-
-    fn number(mut self, field: u64, value: u64) -> Self {
-        self.varint(field << 3);
-        self.varint(value);
-        self
-    }
-
-    fn fixed(mut self, field: u64, value: u64) -> Self {
-        self.varint(field << 3 | 1);
-        self.0.extend_from_slice(&value.to_le_bytes());
-        self
-    }
-
-    fn bytes(mut self, field: u64, bytes: &[u8]) -> Self {
-        self.varint(field << 3 | 2);
-        self.varint(bytes.len() as u64);
-        self.0.extend_from_slice(bytes);
-        self
-    }
-
-    fn text(self, field: u64, text: &str) -> Self {
-        self.bytes(field, text.as_bytes())
-    }
-
-    fn message(self, field: u64, message: &Self) -> Self {
-        self.bytes(field, &message.0)
-    }
-}
-
-/// Writes packets of one sequence: a lane of a rank.
-struct PacketSequence<'a, W: Write> {
-    out: &'a mut W,
-    number: u64,
-    last: u64,
-    names: BTreeMap<String, u64>,
-    lines: BTreeMap<String, u64>,
-}
-
-/// Ids of the messages that leave and reach an operation.
-type FlowIds = BTreeMap<(usize, usize), u64>;
-
 /// Writes the whole file.
 pub(super) fn write(timeline: &JobTimeline, out: impl Write) -> io::Result<()> {
-    let mut out = GzEncoder::new(io::BufWriter::new(out), Compression::default());
-    let mut flows = [FlowIds::new(), FlowIds::new()];
-    for (message, id) in timeline.drawn_messages().iter().zip(1..) {
-        flows[0].insert(message.send, id);
-        flows[1].insert(message.recv, id);
-    }
-    let mut track = timeline.ranks.len() as u64 + 1;
+    // The encoder is fast with long pieces only.
+    let encoder = GzEncoder::new(out, Compression::default());
+    let mut writer = TimelineWriter {
+        out: BufWriter::with_capacity(PIECE_LEN, encoder),
+        tracks: timeline.ranks.len() as u64,
+        sequences: 0,
+    };
     let explicit = 3; // Processes are ordered by the ranks that their tracks give.
     let root = ProtoMessage::default().number(1, 0).number(11, explicit);
-    put_packet(&mut out, &ProtoMessage::default().message(60, &root))?;
-    for (index, rank) in timeline.ranks.iter().enumerate() {
-        let process = index as u64 + 1;
-        describe_process(&mut out, process, rank)?;
+    put_packet(&mut writer.out, &ProtoMessage::default().message(60, &root))?;
+    for ((process, rank), flows) in (1..).zip(&timeline.ranks).zip(flows_of(timeline)) {
+        writer.rank(process, rank, &flows)?;
+    }
+    let encoder = writer
+        .out
+        .into_inner()
+        .map_err(io::IntoInnerError::into_error)?;
+    encoder.finish()?.flush()
+}
+
+/// Bytes that are compressed at once.
+const PIECE_LEN: usize = 64 << 10;
+
+/// Returns the number of the arrow of each operation of each rank, or 0 if it has none.
+fn flows_of(timeline: &JobTimeline) -> Vec<Vec<u64>> {
+    let ranks = timeline.ranks.iter();
+    let mut flows: Vec<Vec<u64>> = ranks.map(|rank| vec![0; rank.ops.len()]).collect();
+    for (message, number) in timeline.drawn_messages().iter().zip(1..) {
+        for (rank, op) in [message.send, message.recv] {
+            flows[rank][op] = number;
+        }
+    }
+    flows
+}
+
+struct TimelineWriter<W: Write> {
+    out: W,
+    /// Number of the last track.
+    tracks: u64,
+    /// Number of the last sequence. Each packet of it has this number, so it is shorter than that of a track.
+    sequences: u64,
+}
+
+impl<W: Write> TimelineWriter<W> {
+    fn rank(&mut self, process: u64, rank: &RankTimeline, flows: &[u64]) -> io::Result<()> {
+        describe_process(&mut self.out, process, rank)?;
         for spans in SpanTrack::of(rank).0 {
-            track += 1;
             let (first, _) = spans.spans[0];
             let name = rank.track_name(&rank.spans[first]);
-            describe_track(&mut out, track, process, &name)?;
-            PacketSequence::begin(&mut out, track)?.spans(rank, &spans)?;
+            self.sequence(process, &name)?.spans(rank, &spans)?;
         }
         for lane in rank.lanes().0 {
-            track += 1;
-            describe_track(&mut out, track, process, lane_name(&lane))?;
-            let mut sequence = PacketSequence::begin(&mut out, track)?;
+            let mut sequence = self.sequence(process, lane_name(&lane))?;
             for at in lane.ops {
-                let ids = [0, 1].map(|end| flows[end].get(&(index, at)).copied());
-                sequence.operation(rank, &rank.ops[at], ids)?;
+                sequence.operation(rank, &rank.ops[at], flows[at])?;
             }
         }
+        let mut hidden = hidden_spans(rank);
+        hidden.retain(|[from, to]| to - from >= COMPUTED_MIN);
         let spans = [
             ("exposed", exposed_spans(rank)),
-            ("hidden", hidden_spans(rank)),
+            ("hidden", hidden),
             ("writing of the trace", rank.flushes.clone()),
         ];
         for (name, spans) in spans.into_iter().filter(|(_, spans)| !spans.is_empty()) {
-            track += 1;
-            describe_track(&mut out, track, process, name)?;
-            let mut sequence = PacketSequence::begin(&mut out, track)?;
+            let mut sequence = self.sequence(process, name)?;
             for [from, to] in spans {
                 sequence.slice(name, [from, to.max(from)])?;
             }
         }
+        Ok(())
     }
-    out.finish()?.flush()
+
+    /// Describes the next track of a process, and begins the sequence of its packets.
+    fn sequence(&mut self, process: u64, name: &str) -> io::Result<PacketSequence<'_, W>> {
+        self.tracks += 1;
+        self.sequences += 1;
+        describe_track(&mut self.out, self.tracks, process, name)?;
+        PacketSequence::begin(&mut self.out, self.sequences, self.tracks)
+    }
 }
 
 fn lane_name(lane: &TimelineLane) -> &'static str {
@@ -139,7 +135,10 @@ fn lane_name(lane: &TimelineLane) -> &'static str {
 }
 
 fn put_packet(out: &mut impl Write, packet: &ProtoMessage) -> io::Result<()> {
-    out.write_all(&ProtoMessage::default().message(1, packet).0)
+    let mut head = ProtoMessage::default();
+    head.put_len(1, packet.len());
+    out.write_all(head.bytes())?;
+    out.write_all(packet.bytes())
 }
 
 fn describe_process(out: &mut impl Write, track: u64, rank: &RankTimeline) -> io::Result<()> {
@@ -163,15 +162,26 @@ fn describe_track(out: &mut impl Write, track: u64, above: u64, name: &str) -> i
     put_packet(out, &ProtoMessage::default().message(60, &described))
 }
 
+/// Writes packets of one sequence: a lane of a rank.
+struct PacketSequence<'a, W: Write> {
+    out: &'a mut W,
+    number: u64,
+    last: u64,
+    /// Numbers of the names that were written, by what they name.
+    names: BTreeMap<NameKey, u64>,
+    /// Numbers of the source lines that were written, by their numbers among the texts of the rank.
+    lines: BTreeMap<u32, u64>,
+    /// The packet that is being written, and its event and names. Their memory is used again.
+    packet: ProtoMessage,
+    event: ProtoMessage,
+    interned: ProtoMessage,
+}
+
+/// What has a name of its own: kind, peer, tag and text of an operation, or the text of a span.
+type NameKey = (Option<TracedKind>, Option<u32>, Option<u32>, u32);
+
 impl<'a, W: Write> PacketSequence<'a, W> {
-    fn begin(out: &'a mut W, track: u64) -> io::Result<Self> {
-        let sequence = Self {
-            out,
-            number: track,
-            last: 0,
-            names: BTreeMap::new(),
-            lines: BTreeMap::new(),
-        };
+    fn begin(out: &'a mut W, number: u64, track: u64) -> io::Result<Self> {
         let clock = |id: u64, is_incremental: bool| {
             let clock = ProtoMessage::default().number(1, id).number(2, 0);
             if is_incremental {
@@ -193,120 +203,150 @@ impl<'a, W: Write> PacketSequence<'a, W> {
         }
         let first = ProtoMessage::default()
             .message(6, &clocks)
-            .number(10, track)
+            .number(10, number)
             .message(12, &interned)
             .number(13, 1) // what was interned before is forgotten
             .message(59, &defaults);
-        put_packet(sequence.out, &first)?;
-        Ok(sequence)
+        put_packet(out, &first)?;
+        Ok(Self {
+            out,
+            number,
+            last: 0,
+            names: BTreeMap::new(),
+            lines: BTreeMap::new(),
+            packet: ProtoMessage::default(),
+            event: ProtoMessage::default(),
+            interned: ProtoMessage::default(),
+        })
     }
 
-    fn operation(
-        &mut self,
-        rank: &RankTimeline,
-        op: &TracedOp,
-        [leaves, reaches]: [Option<u64>; 2],
-    ) -> io::Result<()> {
-        let mut interned = ProtoMessage::default();
-        let name = self.name(rank.name_of(op), &mut interned);
-        let line = self.line(rank.text(op.at), &mut interned);
-        let mut event = ProtoMessage::default()
-            .number(9, SLICE_BEGIN)
-            .number(10, name)
-            .number(34, line)
-            .message(4, &noted(1, op.bytes))
-            .message(4, &noted(2, op.comm.into()));
-        if op.waited() > 0 {
-            event = event.message(4, &noted(3, op.waited()));
+    fn operation(&mut self, rank: &RankTimeline, op: &TracedOp, flow: u64) -> io::Result<()> {
+        let key = (Some(op.kind), op.peer, op.tag, op.name);
+        let name = self.name(key, || rank.name_of(op));
+        let line = self.line(op.at, rank.text(op.at));
+        let is_instant = op.begin == op.end;
+        self.begin_event(if is_instant { INSTANT } else { SLICE_BEGIN });
+        self.event.put_number(10, name);
+        self.event.put_number(34, line);
+        self.note(1, op.bytes);
+        if op.comm != 0 {
+            self.note(2, op.comm.into());
+        }
+        // Most operations are awaited at once.
+        let computed = (op.end - op.begin).saturating_sub(op.waited());
+        if computed >= COMPUTED_MIN {
+            self.note(3, op.waited());
         }
         if let Some(state) = state_of(op) {
-            let note = ProtoMessage::default().number(1, 4).text(6, state);
-            event = event.message(4, &note);
+            self.state(state);
         }
-        if let Some(id) = leaves {
-            event = event.fixed(47, id);
+        // An arrow begins where a message is sent, and ends where it is there, which is at the end of its receive.
+        let is_sent = op.kind == TracedKind::Send;
+        if is_sent {
+            self.flow(FLOWS, flow);
+        } else if is_instant {
+            self.flow(ENDING_FLOWS, flow);
         }
-        if let Some(id) = reaches {
-            // An arrow ends where the message is there, which is at the end of the receive.
-            self.put(op.begin, &event, interned)?;
-            let end = ProtoMessage::default().number(9, SLICE_END).fixed(48, id);
-            return self.put(op.end, &end, ProtoMessage::default());
+        self.put(op.begin)?;
+        if is_instant {
+            return Ok(());
         }
-        self.put(op.begin, &event, interned)?;
-        let end = ProtoMessage::default().number(9, SLICE_END);
-        self.put(op.end, &end, ProtoMessage::default())
+        self.begin_event(SLICE_END);
+        if !is_sent {
+            self.flow(ENDING_FLOWS, flow);
+        }
+        self.put(op.end)
     }
 
     /// Writes spans that nest. Of two times that are equal, an end comes first, and an inner end before an outer one.
     fn spans(&mut self, rank: &RankTimeline, track: &SpanTrack) -> io::Result<()> {
-        let end = ProtoMessage::default().number(9, SLICE_END);
         let mut open: Vec<u64> = Vec::new();
         for &(at, depth) in &track.spans {
             while open.len() > depth
                 && let Some(time) = open.pop()
             {
-                self.put(time, &end, ProtoMessage::default())?;
+                self.end_slice(time)?;
             }
             let span = &rank.spans[at];
-            let mut interned = ProtoMessage::default();
-            let name = self.name(rank.span_text(span.name).to_owned(), &mut interned);
-            let line = self.line(rank.span_text(span.at), &mut interned);
-            let mut begin = ProtoMessage::default()
-                .number(9, SLICE_BEGIN)
-                .number(10, name)
-                .number(34, line)
-                .message(4, &noted(5, span.busy));
+            let key = (None, None, None, span.name);
+            let name = self.name(key, || rank.span_text(span.name).to_owned());
+            let line = self.line(span.at, rank.span_text(span.at));
+            self.begin_event(SLICE_BEGIN);
+            self.event.put_number(10, name);
+            self.event.put_number(34, line);
+            self.note(5, span.busy);
             if span.is_open {
-                let note = ProtoMessage::default().number(1, 4).text(6, NOT_ENDED);
-                begin = begin.message(4, &note);
+                self.state(NOT_ENDED);
             }
-            self.put(span.begin, &begin, interned)?;
+            self.put(span.begin)?;
             open.push(span.end);
         }
-        for time in open.into_iter().rev() {
-            self.put(time, &end, ProtoMessage::default())?;
-        }
-        Ok(())
+        let mut ends = open.into_iter().rev();
+        ends.try_for_each(|time| self.end_slice(time))
     }
 
+    /// Writes a slice on a track whose slices have all the same name.
     fn slice(&mut self, name: &str, [from, to]: [u64; 2]) -> io::Result<()> {
-        let mut interned = ProtoMessage::default();
-        let name = self.name(name.to_owned(), &mut interned);
-        let begin = ProtoMessage::default()
-            .number(9, SLICE_BEGIN)
-            .number(10, name);
-        self.put(from, &begin, interned)?;
-        let end = ProtoMessage::default().number(9, SLICE_END);
-        self.put(to, &end, ProtoMessage::default())
+        let name = self.name((None, None, None, 0), || name.to_owned());
+        self.begin_event(SLICE_BEGIN);
+        self.event.put_number(10, name);
+        self.put(from)?;
+        self.end_slice(to)
     }
 
-    fn put(&mut self, time: u64, event: &ProtoMessage, interned: ProtoMessage) -> io::Result<()> {
+    fn end_slice(&mut self, time: u64) -> io::Result<()> {
+        self.begin_event(SLICE_END);
+        self.put(time)
+    }
+
+    fn begin_event(&mut self, kind: u64) {
+        self.event.clear();
+        self.event.put_number(9, kind);
+    }
+
+    /// Annotates the event.
+    fn note(&mut self, name: u64, value: u64) {
+        self.event.put_message(4, &[(1, name), (3, value)]);
+    }
+
+    fn state(&mut self, state: &str) {
+        let note = ProtoMessage::default().number(1, 4).text(6, state);
+        self.event.put_bytes(4, note.bytes());
+    }
+
+    fn flow(&mut self, field: u64, number: u64) {
+        if number > 0 {
+            self.event.put_number(field, number);
+        }
+    }
+
+    /// Writes the packet of the event.
+    fn put(&mut self, time: u64) -> io::Result<()> {
         let later = time.saturating_sub(self.last);
         self.last += later;
-        let mut packet = ProtoMessage::default()
-            .number(8, later)
-            .number(10, self.number)
-            .message(11, event)
-            .number(13, 2); // it needs what was interned before
-        if !interned.0.is_empty() {
-            packet = packet.message(12, &interned);
+        self.packet.clear();
+        self.packet.put_number(8, later);
+        self.packet.put_number(10, self.number);
+        self.packet.put_bytes(11, self.event.bytes());
+        if self.interned.len() > 0 {
+            self.packet.put_bytes(12, self.interned.bytes());
+            self.interned.clear();
         }
-        put_packet(self.out, &packet)
+        put_packet(self.out, &self.packet)
     }
 
-    fn name(&mut self, name: String, interned: &mut ProtoMessage) -> u64 {
-        if let Some(number) = self.names.get(&name) {
+    fn name(&mut self, key: NameKey, text: impl FnOnce() -> String) -> u64 {
+        if let Some(number) = self.names.get(&key) {
             return *number;
         }
         let number = self.names.len() as u64 + 1;
-        let before = std::mem::take(interned);
-        *interned = before.message(2, &named(number, &name));
-        self.names.insert(name, number);
+        self.interned.put_bytes(2, named(number, &text()).bytes());
+        self.names.insert(key, number);
         number
     }
 
-    fn line(&mut self, text: &str, interned: &mut ProtoMessage) -> u64 {
-        if let Some(number) = self.lines.get(text) {
+    fn line(&mut self, at: u32, text: &str) -> u64 {
+        if let Some(number) = self.lines.get(&at) {
             return *number;
         }
         let number = self.lines.len() as u64 + 1;
@@ -315,19 +355,14 @@ impl<'a, W: Write> PacketSequence<'a, W> {
             .number(1, number)
             .text(2, file)
             .number(4, line.parse().unwrap_or(0));
-        let before = std::mem::take(interned);
-        *interned = before.message(4, &place);
-        self.lines.insert(text.to_owned(), number);
+        self.interned.put_bytes(4, place.bytes());
+        self.lines.insert(at, number);
         number
     }
 }
 
 fn named(number: u64, name: &str) -> ProtoMessage {
     ProtoMessage::default().number(1, number).text(2, name)
-}
-
-fn noted(name: u64, value: u64) -> ProtoMessage {
-    ProtoMessage::default().number(1, name).number(3, value)
 }
 
 /// Returns what is unusual about an operation.
