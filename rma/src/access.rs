@@ -92,7 +92,7 @@ impl<'w, T: Wire> Future for Start<'w, T> {
         let Self { state, limit, at } = &mut *self;
         let at = *at;
         let started = match state {
-            StartState::Waiting(starting) => match (starting.poll(cx), limit) {
+            StartState::Waiting(starting) => match (starting.poll(cx, at), limit) {
                 (Poll::Ready(epoch), _) => epoch.map(|epoch| Access { epoch }),
                 (Poll::Pending, Some(limit)) => {
                     let after = ready!(limit.poll(cx));
@@ -177,7 +177,7 @@ impl<T: Wire> Future for AccessEnd<'_, T> {
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let at = self.at;
-        let ended = self.epoch.poll_ended(cx);
+        let ended = self.epoch.poll_ended(cx, at);
         ended.map_err(|error| error.called_at(at))
     }
 }

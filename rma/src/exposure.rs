@@ -103,7 +103,7 @@ impl<'w, T: Wire> Future for Wait<'w, T> {
         let waiting = window_end
             .as_mut()
             .expect("a wait was polled after it had ended");
-        let closed = match (waiting.poll_closed(cx), limit) {
+        let closed = match (waiting.poll_closed(cx, at), limit) {
             (Poll::Ready(closed), _) => closed,
             (Poll::Pending, Some(limit)) => {
                 let after = ready!(limit.poll(cx));

@@ -111,11 +111,9 @@ impl<T: Wire> PassiveWindow<T> {
         rank: usize,
         exclusive: bool,
     ) -> impl Future<Output = Result<Locked<'_, T>>> + Send + use<'_, T> {
-        let locking = self.window_end.lock(op, rank, exclusive);
-        called_at(
-            Location::caller(),
-            async move { Locked::wait(locking?).await },
-        )
+        let at = Location::caller();
+        let locking = self.window_end.lock(op, rank, exclusive, at);
+        called_at(at, async move { Locked::wait(locking?).await })
     }
 
     /// Returns a shared lock of every rank, without asking any of them. The first operation on a rank's memory asks for that
@@ -142,8 +140,9 @@ impl<T: Wire> PassiveWindow<T> {
     /// This rank already has a lock. Operations fail later, with the errors of [`lock_shared`](Self::lock_shared).
     #[track_caller]
     pub fn lock_all(&self) -> impl Future<Output = Result<Locked<'_, T>>> {
-        called_at(Location::caller(), async move {
-            let locking = self.window_end.lock_all()?;
+        let at = Location::caller();
+        called_at(at, async move {
+            let locking = self.window_end.lock_all(at)?;
             proceed().await;
             Ok(Locked { locking })
         })
@@ -168,9 +167,10 @@ impl<T: Wire> PassiveWindow<T> {
     /// Returns the errors of [`lock_shared`](Self::lock_shared).
     #[track_caller]
     pub fn lock_self(&mut self) -> impl Future<Output = Result<SelfLock<'_, T>>> {
-        called_at(Location::caller(), async move {
+        let at = Location::caller();
+        called_at(at, async move {
             let me = self.comm().rank();
-            let locking = self.window_end.lock("lock_self", me, true)?;
+            let locking = self.window_end.lock("lock_self", me, true, at)?;
             Locked::wait(locking).await?.keep();
             Ok(SelfLock {
                 window_end: &mut self.window_end,
@@ -291,8 +291,12 @@ impl<'w, T: Wire> Locked<'w, T> {
     }
 
     /// Like [`flush`](Self::flush), for all ranks.
-    pub async fn flush_all(&self) {
-        self.window_end().quiet_to_all().await;
+    ///
+    /// Output: `()`.
+    #[track_caller]
+    pub fn flush_all(&self) -> impl Future<Output = ()> {
+        let at = Location::caller();
+        async move { self.window_end().quiet_to_all("flush_all", at).await }
     }
 
     /// Waits until the buffers of all operations started on this rank are free, including those of dropped futures.
@@ -305,8 +309,12 @@ impl<'w, T: Wire> Locked<'w, T> {
     }
 
     /// Releases the locks once all started operations are complete.
-    pub async fn unlock(self) {
-        self.flush_all().await;
+    ///
+    /// Output: `()`.
+    #[track_caller]
+    pub fn unlock(self) -> impl Future<Output = ()> {
+        let at = Location::caller();
+        async move { self.window_end().quiet_to_all("unlock", at).await }
     }
 
     /// Keeps the lock after this value is dropped.

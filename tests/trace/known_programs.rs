@@ -175,3 +175,87 @@ fn the_launcher_prints_the_profile_and_leaves_no_traces() {
     assert!(csv.contains(&line), "{csv}");
     assert_eq!(std::fs::read_dir(temporary).unwrap().count(), 0);
 }
+
+#[test]
+fn epochs_of_windows_and_waits_for_them_are_recorded_and_exposed() {
+    let folder = TraceFolder::new("windows");
+    let table = ripstop_json(&["trace", "--json"], &folder.trace(2, "windows"));
+    let content = folder.content(0);
+    let of = |kind: TracedKind, comment: &str| -> Vec<TracedOp> {
+        let at = place(comment);
+        let fits = |op: &&TracedOp| op.kind == kind && content.text(op.at) == at;
+        content.ops.iter().filter(fits).copied().collect()
+    };
+    let mut waited = 0;
+    for (comment, name) in [
+        ("waits in a fence", "fence"),
+        ("waits for a post", "start"),
+        ("waits for a lock", "lock_exclusive"),
+    ] {
+        let waits = of(TracedKind::WindowWait, comment);
+        let first = waits.iter().find(|op| content.text(op.name) == name);
+        let first = first.unwrap_or_else(|| panic!("no {name} in {content:?}"));
+        assert!(first.waited() > 0 && first.flags == 0, "{first:?}");
+        waited += first.waited();
+    }
+    assert!(
+        table["ranks"][0]["exposed_ns"].as_u64().unwrap() >= waited,
+        "{table}"
+    );
+    let [fence, lock] = ["opens an epoch", "waits for a lock"].map(|comment| {
+        let epochs = of(TracedKind::Epoch, comment);
+        assert_eq!(epochs.len(), 1, "{comment}: {epochs:?}");
+        epochs[0]
+    });
+    assert!(fence.peer.is_none() && fence.end < lock.begin && fence.awaited.is_none());
+    assert_eq!(
+        (lock.peer, content.text(lock.name)),
+        (Some(1), "lock_exclusive")
+    );
+    let waits = of(TracedKind::WindowWait, "waits for a lock");
+    let held = waits
+        .iter()
+        .all(|wait| lock.begin <= wait.begin && wait.end <= lock.end);
+    assert!(held, "{lock:?} and {waits:?}");
+}
+
+#[test]
+fn the_messages_of_a_collective_that_take_time_are_its_phases() {
+    let folder = TraceFolder::new("phases");
+    folder.trace(2, "phases");
+    for rank in 0..2 {
+        let content = folder.content(rank);
+        let at = place("has phases");
+        let here = content.ops.iter().filter(|op| content.text(op.at) == at);
+        let (phases, all): (Vec<&TracedOp>, Vec<&TracedOp>) =
+            here.partition(|op| op.kind == TracedKind::Phase);
+        let [gather] = all[..] else {
+            panic!("no collective, or several: {all:?}");
+        };
+        assert_eq!(gather.kind, TracedKind::Collective);
+        assert!(!phases.is_empty());
+        for phase in phases {
+            assert_eq!(
+                (phase.peer, phase.flags, phase.comm),
+                (Some(1 - rank), 0, gather.comm)
+            );
+            assert_eq!(Some(phase.number), gather.tag.map(u64::from));
+            assert!(
+                gather.begin <= phase.begin && phase.end <= gather.end,
+                "{phase:?} of {gather:?}"
+            );
+        }
+    }
+}
+
+/// A rank that also receives long messages posts all its receives, so that a short one is a phase, too.
+#[test]
+fn a_short_message_of_a_collective_ends_its_phase() {
+    let folder = TraceFolder::new("short-phase");
+    folder.trace(3, "short_phase");
+    let content = folder.content(2);
+    let is_short = |op: &&TracedOp| op.kind == TracedKind::Phase && op.bytes == 8;
+    let short: Vec<&TracedOp> = content.ops.iter().filter(is_short).collect();
+    assert!(!short.is_empty(), "rank 1 comes late: {content:?}");
+    assert!(short.iter().all(|op| op.flags == 0), "{short:?}");
+}

@@ -111,7 +111,8 @@ fn the_file_for_perfetto_has_every_operation_and_an_arrow_for_every_message() {
     let raw = usize::try_from(raw.iter().sum::<u64>()).unwrap();
     for (what, len, most) in [
         ("of the ranks", raw, 50),
-        ("unpacked", bytes.len(), 100),
+        // Receives that were posted long before have a field and a slice more.
+        ("unpacked", bytes.len(), 140),
         ("packed", packed.len(), 60),
     ] {
         let each = len / (2 * STREAM);

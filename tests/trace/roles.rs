@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ripstop::{Collectives, Comm, Runtime};
+use ripstop::{Collectives, Comm, Runtime, Window};
 use rustix::process::{Resource, Signal, getpid, getrlimit, kill_process, setrlimit};
 use tracing::{Instrument, info_span};
 use tracing_subscriber::prelude::*;
@@ -184,9 +184,56 @@ async fn play_many(role: &str, world: &Comm) -> Result<(), ripstop::Error> {
             world.dup().await?.revoke();
         }
         "spans" => play_spans(world, other).await?,
+        "phases" | "short_phase" => play_phases(role, world).await?,
+        "windows" => play_windows(world).await?,
         _ => panic!("there is no role {role}"),
     }
     Ok(())
+}
+
+/// Calls collectives whose messages take time.
+async fn play_phases(role: &str, world: &Comm) -> Result<(), ripstop::Error> {
+    let me = world.rank();
+    if role == "phases" {
+        world.all_gather(vec![me as u64; 1 << 17]).await?; // has phases
+        return Ok(());
+    }
+    if me == 1 {
+        compute();
+    }
+    let counts = [1 << 17, 1, 1];
+    world.all_gather_v(vec![1_u64; counts[me]], &counts).await?;
+    Ok(())
+}
+
+/// Uses windows, so that rank 0 waits for rank 1, which computes first.
+async fn play_windows(world: &Comm) -> Result<(), ripstop::Error> {
+    let is_late = world.rank() == 1;
+    let mut window = Window::<u64>::allocate(world, 1).await?;
+    let epoch = window.fence().await?; // opens an epoch
+    if is_late {
+        compute();
+    }
+    epoch.end().await?; // waits in a fence
+    if is_late {
+        compute();
+        window.post(&[0])?.wait().await?;
+    } else {
+        window.start(&[1]).await?.complete().await?; // waits for a post
+    }
+    let mut window = window.into_passive().await?;
+    if is_late {
+        let lock = window.lock_self().await?;
+        world.send(0, 1, [1_u8]).await?;
+        compute();
+        drop(lock);
+    } else {
+        world.recv::<u8>(1, 1).await?;
+        let locks = window.lock_exclusive(1).await?; // waits for a lock
+        locks.put(1, 0, [7]).await?;
+        locks.unlock().await;
+    }
+    window.free().await
 }
 
 /// Enters spans: around each other, in a future, on another thread, and one that does not end.

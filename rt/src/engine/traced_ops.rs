@@ -4,13 +4,16 @@
 //! branch that they have anyway: a send, because a communicator might be revoked; a receive, because an adapter might match
 //! tags; the end of an operation, because a program might be notified of it.
 
-use super::{Engine, EngineCommons, EngineCore, RunCall};
+use std::panic::Location;
+
+use super::{Engine, EngineCommons, EngineCore, RunCall, WindowId};
 use crate::{
     clock::{ClockTime, machine_nanos},
-    group::CommRank,
+    group::{CommRank, WorldRank},
+    offload::StepAction,
     ops::{OpInfo, OpState, TRACED},
     proto::{collective_id::CollectiveId, wire::OpId},
-    trace::{TraceRecorder, TracedCollective, TracedKind},
+    trace::{TraceRecorder, TracedCollective, TracedKind, WindowCall},
     view::RecordedTotals,
 };
 
@@ -87,7 +90,7 @@ impl EngineCommons {
 
     /// Returns the time for [`trace_send`](Self::trace_send), or 0 without a trace.
     #[inline]
-    pub(super) fn trace_time(&self) -> u64 {
+    pub(crate) fn trace_time(&self) -> u64 {
         if self.unusual && self.trace.is_some() {
             machine_nanos()
         } else {
@@ -179,6 +182,23 @@ impl EngineCommons {
         }
     }
 
+    /// Records that a message of a collective begins, which is one of its phases. Its release is the end.
+    #[inline]
+    pub(super) fn trace_phase(&mut self, op: OpId, action: &StepAction) {
+        if self.unusual {
+            self.record_phase(op, matches!(action, StepAction::Send { .. }));
+        }
+    }
+
+    #[cold]
+    fn record_phase(&mut self, op: OpId, is_send: bool) {
+        if let Some(trace) = &mut self.trace {
+            let slot = self.ops.live(op);
+            slot.marks |= TRACED;
+            trace.phase_began(op, &slot.info, slot.area.len, is_send);
+        }
+    }
+
     #[cold]
     fn record_run(&mut self, id: CollectiveId, op: OpId) {
         if let Some(trace) = &mut self.trace {
@@ -204,6 +224,56 @@ impl EngineCommons {
             && let Some(trace) = &mut self.trace
         {
             self.wakers.extend(trace.collective_ended(id));
+        }
+    }
+}
+
+/// Windows.
+impl EngineCommons {
+    /// Records that this rank has come to a fence, which ends the epoch of the fence before, and begins another one unless it is
+    /// `ending`.
+    #[inline]
+    pub(crate) fn trace_fence(
+        &mut self,
+        id: WindowId,
+        ending: bool,
+        at: &'static Location<'static>,
+    ) {
+        if self.unusual {
+            self.trace_epoch_end(id, None);
+            if !ending {
+                self.trace_epoch(id, None, WindowCall { op: "fence", at });
+            }
+        }
+    }
+
+    /// Records that an epoch begins: for access to this rank's memory, or to the memory of all ranks.
+    #[inline]
+    pub(super) fn trace_epoch(&mut self, id: WindowId, rank: Option<WorldRank>, call: WindowCall) {
+        if self.unusual
+            && let Some(trace) = &mut self.trace
+        {
+            trace.epoch_began(id, rank, call);
+        }
+    }
+
+    /// Records that such an epoch ends.
+    #[inline]
+    pub(super) fn trace_epoch_end(&mut self, id: WindowId, rank: Option<WorldRank>) {
+        if self.unusual
+            && let Some(trace) = &mut self.trace
+        {
+            self.wakers.extend(trace.epoch_ended(id, rank));
+        }
+    }
+
+    /// Records that a future waits for a window no more.
+    #[inline]
+    pub(super) fn trace_window_wait_end(&mut self, listener: u64) {
+        if self.unusual
+            && let Some(trace) = &mut self.trace
+        {
+            self.wakers.extend(trace.window_wait_ended(listener));
         }
     }
 }

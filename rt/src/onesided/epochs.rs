@@ -14,6 +14,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     executor::poll_proceed,
     group::WorldRank,
+    trace::WindowCall,
 };
 
 /// Exposure epochs: letting other ranks access this end.
@@ -50,10 +51,14 @@ impl<T: Wire> WindowEnd<T> {
     /// An origin failed, finished or freed the window before it had completed; the runtime was closed before all had
     /// completed.
     #[inline]
-    pub fn poll_closed(&mut self, cx: &Context<'_>) -> Poll<Result<()>> {
+    pub fn poll_closed(
+        &mut self,
+        cx: &Context<'_>,
+        at: &'static Location<'static>,
+    ) -> Poll<Result<()>> {
         ready!(poll_proceed(cx));
         if !self.comm.shared().arrives_soon(|| self.have_completed()) {
-            ready!(self.poll_closed_slowly(cx))?;
+            ready!(self.poll_closed_slowly(cx, at))?;
         }
         self.open_to.clear();
         Poll::Ready(Ok(()))
@@ -61,7 +66,11 @@ impl<T: Wire> WindowEnd<T> {
 
     #[cold]
     #[inline(never)]
-    fn poll_closed_slowly(&mut self, cx: &Context<'_>) -> Poll<Result<()>> {
+    fn poll_closed_slowly(
+        &mut self,
+        cx: &Context<'_>,
+        at: &'static Location<'static>,
+    ) -> Poll<Result<()>> {
         let (id, origins) = (self.id, self.origins());
         let check = |engine: &mut Engine| {
             let mut failed = None;
@@ -80,7 +89,8 @@ impl<T: Wire> WindowEnd<T> {
         };
         let watch = |engine: &mut Engine| engine.watch_completed(id, &origins);
         let (shared, place) = (self.comm.shared(), &mut self.closing);
-        let over = ready!(shared.poll_window(id, place, cx.waker(), check, watch));
+        let call = Some(WindowCall { op: "wait", at });
+        let over = ready!(shared.poll_window(id, place, cx.waker(), call, check, watch));
         if !matches!(over, Some((_, ErrorKind::Closed))) {
             self.open_to.clear();
         }
@@ -193,10 +203,14 @@ impl<'p, T: Wire> PendingStart<'p, T> {
     /// A target failed, finished or freed the window, is already being accessed, or has elements of another type. Then
     /// nothing has been started.
     #[inline]
-    pub fn poll(&mut self, cx: &Context<'_>) -> Poll<Result<AccessEpoch<'p, T>>> {
+    pub fn poll(
+        &mut self,
+        cx: &Context<'_>,
+        at: &'static Location<'static>,
+    ) -> Poll<Result<AccessEpoch<'p, T>>> {
         ready!(poll_proceed(cx));
         if !self.begins_soon() {
-            ready!(self.poll_slowly(cx))?;
+            ready!(self.poll_slowly(cx, at))?;
         }
         let mut targets = mem::replace(&mut self.targets, InlineList::new());
         targets.update(|(target, access)| *access = target.counters.accesses_begun());
@@ -225,12 +239,17 @@ impl<'p, T: Wire> PendingStart<'p, T> {
 
     #[cold]
     #[inline(never)]
-    fn poll_slowly(&mut self, cx: &Context<'_>) -> Poll<Result<()>> {
+    fn poll_slowly(
+        &mut self,
+        cx: &Context<'_>,
+        at: &'static Location<'static>,
+    ) -> Poll<Result<()>> {
         self.announce();
         let (window_end, id) = (self.window_end, self.window_end.id);
         let check = |engine: &mut Engine| engine.core.windows().start_window(id, &self.waiting);
         let watch = |engine: &mut Engine| engine.watch_posted(id, &self.waiting);
-        let started = ready!(self.listener.poll(cx, check, watch));
+        let call = Some(WindowCall { op: "start", at });
+        let started = ready!(self.listener.poll(cx, call, check, watch));
         if let Err((target, why)) = started {
             return Poll::Ready(Err(window_end.error("start", why, target)));
         }
@@ -356,18 +375,26 @@ impl<'p, T: Wire> AccessEpoch<'p, T> {
     /// # Errors
     /// A target failed or finished.
     #[inline]
-    pub fn poll_ended(&mut self, cx: &Context<'_>) -> Poll<Result<()>> {
+    pub fn poll_ended(
+        &mut self,
+        cx: &Context<'_>,
+        at: &'static Location<'static>,
+    ) -> Poll<Result<()>> {
         ready!(poll_proceed(cx));
         let has_ended = |(target, access): (&WindowTarget, u64)| target.counters.has_ended(access);
         if self.targets.iter().all(has_ended) {
             return Poll::Ready(Ok(()));
         }
-        self.poll_ended_slowly(cx)
+        self.poll_ended_slowly(cx, at)
     }
 
     #[cold]
     #[inline(never)]
-    fn poll_ended_slowly(&mut self, cx: &Context<'_>) -> Poll<Result<()>> {
+    fn poll_ended_slowly(
+        &mut self,
+        cx: &Context<'_>,
+        at: &'static Location<'static>,
+    ) -> Poll<Result<()>> {
         let (window_end, id) = (self.window_end, self.window_end.id);
         let check = |engine: &mut Engine| {
             let mut failed = None;
@@ -378,7 +405,8 @@ impl<'p, T: Wire> AccessEpoch<'p, T> {
             }
             Some(failed)
         };
-        let ended = ready!(self.listener.poll(cx, check, |_| ()));
+        let call = WindowCall { op: "complete", at };
+        let ended = ready!(self.listener.poll(cx, Some(call), check, |_| ()));
         Poll::Ready(match ended {
             None => Ok(()),
             Some((target, why)) => Err(window_end.error("complete", why, target)),

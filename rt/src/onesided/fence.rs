@@ -11,9 +11,11 @@ use std::{
 use super::{WindowEnd, WindowTarget};
 use crate::{
     buffer::Wire,
+    clock::machine_nanos,
     engine::{AwaitedFenceCounter, Engine, FenceMethod, FenceResult, WindowWaiterSlot},
     error::{Error, ErrorKind, Result},
     executor::poll_proceed,
+    trace::WindowCall,
 };
 
 type FenceFuture = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
@@ -48,7 +50,8 @@ enum FenceStage {
     Passed,
     /// In progress, by counters or by nothing but this rank's own operations. Holds the counter that is awaited, if one is.
     Rounds(FenceMethod, Option<AwaitedFenceCounter>),
-    ByMessages,
+    /// In progress. Holds when it began, if a trace records that.
+    ByMessages(u64),
     /// This rank did not come to the fence.
     Refused(Box<Error>),
 }
@@ -87,7 +90,7 @@ impl<T: Wire> WindowEnd<T> {
         let stage = if self.passes_at_once() {
             FenceStage::Passed
         } else {
-            self.go_to_gate(opens, ending)
+            self.go_to_gate(opens, ending, at)
         };
         self.fence_op(stage, ending, at)
     }
@@ -117,12 +120,18 @@ impl<T: Wire> WindowEnd<T> {
     }
 
     #[inline(never)]
-    fn go_to_gate(&mut self, opens: bool, ending: bool) -> FenceStage {
+    fn go_to_gate(
+        &mut self,
+        opens: bool,
+        ending: bool,
+        at: &'static Location<'static>,
+    ) -> FenceStage {
         let id = self.id;
         let (method, looked) = self.comm.shared().with(|engine| {
             if opens {
                 engine.core.windows().set_fence_epoch(id, true);
             }
+            engine.core.p2p.common.trace_fence(id, ending, at);
             let method = engine.begin_fence(id, ending);
             (method, engine.advance_fence(id, method))
         });
@@ -158,6 +167,7 @@ impl<T: Wire> WindowEnd<T> {
         method: FenceMethod,
         awaited: &mut Option<AwaitedFenceCounter>,
         place: &mut WindowWaiterSlot,
+        at: &'static Location<'static>,
         cx: &Context<'_>,
     ) -> Poll<FenceResult> {
         let (id, shared) = (self.id, self.comm.shared());
@@ -177,7 +187,8 @@ impl<T: Wire> WindowEnd<T> {
         }
         let check = |engine: &mut Engine| advance(engine).ok();
         let watch = |engine: &mut Engine| engine.watch_fence(id);
-        shared.poll_window(id, place, cx.waker(), check, watch)
+        let call = WindowCall { op: "fence", at };
+        shared.poll_window(id, place, cx.waker(), Some(call), check, watch)
     }
 
     /// Passes the fence by messages. A canceled meeting keeps its place among the collectives, because other members
@@ -212,6 +223,30 @@ impl<T: Wire> WindowEnd<T> {
             if is_this {
                 return Poll::Ready(Ok(()));
             }
+        }
+    }
+
+    /// Returns the time if a trace needs it, and otherwise 0.
+    fn trace_time(&self) -> u64 {
+        if self.comm.shared().settings.trace.as_os_str().is_empty() {
+            0
+        } else {
+            machine_nanos()
+        }
+    }
+
+    /// Records that this rank has waited for a fence by messages since that time.
+    fn trace_message_fence(&self, began: u64, at: &'static Location<'static>) {
+        if began > 0 {
+            let call = WindowCall { op: "fence", at };
+            let record = |engine: &mut Engine| {
+                let place = WindowWaiterSlot::NONE;
+                engine
+                    .core
+                    .windows()
+                    .trace_wait(self.id, &place, call, began);
+            };
+            self.comm.shared().with(record);
         }
     }
 
@@ -300,18 +335,19 @@ impl<'w, T: Wire> FenceOp<'w, T> {
             self.stage = match &mut self.stage {
                 FenceStage::Passed => return Poll::Ready(Ok(())),
                 FenceStage::Refused(refused) => return Poll::Ready(Err((**refused).clone())),
-                FenceStage::ByMessages => {
+                FenceStage::ByMessages(began) => {
                     ready!(window_end.poll_messages(self.ending, self.at, cx))?;
+                    window_end.trace_message_fence(*began, self.at);
                     FenceStage::Passed
                 }
                 FenceStage::Rounds(method, awaited) => {
                     let place = &mut self.place;
-                    ready!(window_end.poll_rounds(*method, awaited, place, cx))
+                    ready!(window_end.poll_rounds(*method, awaited, place, self.at, cx))
                         .map_err(|(rank, why)| window_end.error("fence", why, rank))?;
                     match method {
                         FenceMethod::Counted => FenceStage::Passed,
-                        FenceMethod::None => FenceStage::ByMessages,
-                        FenceMethod::Earlier => window_end.go_to_gate(false, self.ending),
+                        FenceMethod::None => FenceStage::ByMessages(window_end.trace_time()),
+                        FenceMethod::Earlier => window_end.go_to_gate(false, self.ending, self.at),
                     }
                 }
             };

@@ -22,7 +22,7 @@ impl<T: Wire> WindowEnd<T> {
             let id = self.id;
             let check = |engine: &mut Engine| engine.core.windows().have_come(id, &ranks);
             let mut listener = WindowListener::new(self);
-            let known = poll_fn(|cx| listener.poll(cx, check, |_| ()));
+            let known = poll_fn(|cx| listener.poll(cx, None, check, |_| ()));
             let known = known.await;
             known.map_err(|(rank, why)| self.error("meet", why, rank))?;
             greeted

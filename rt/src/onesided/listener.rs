@@ -10,6 +10,7 @@ use crate::{
     buffer::Wire,
     engine::{Engine, WindowWaiterSlot},
     executor::poll_proceed,
+    trace::WindowCall,
 };
 
 /// Registration of a future. Dropping it removes the registration, whether or not an event happened.
@@ -31,13 +32,14 @@ impl<'p, T: Wire> WindowListener<'p, T> {
     pub(super) fn poll<R>(
         &mut self,
         cx: &Context<'_>,
+        call: Option<WindowCall>,
         check: impl Fn(&mut Engine) -> Option<R>,
         watch: impl FnOnce(&mut Engine),
     ) -> Poll<R> {
         ready!(poll_proceed(cx));
         let WindowEnd { comm, id, .. } = self.window_end;
         let (shared, place) = (comm.shared(), &mut self.place);
-        shared.poll_window(*id, place, cx.waker(), check, watch)
+        shared.poll_window(*id, place, cx.waker(), call, check, watch)
     }
 }
 

@@ -23,6 +23,7 @@ use crate::{
     engine::{Combine, Engine, WindowLockKind},
     error::{Error, ErrorKind, Result},
     executor::{BackgroundFuture, poll_proceed},
+    trace::WindowCall,
 };
 
 /// Requested or held locks. Dropping this releases them, each as soon as this rank has no operation in flight on that
@@ -30,8 +31,8 @@ use crate::{
 #[derive(Debug)]
 pub struct PassiveLocks<'p, T: Wire> {
     window_end: &'p WindowEnd<T>,
-    /// Name of the call that requested the lock.
-    op: &'static str,
+    /// The call that requested the lock.
+    call: WindowCall,
     targets: LockedTargets<'p>,
     listener: WindowListener<'p, T>,
 }
@@ -53,6 +54,7 @@ impl<T: Wire> WindowEnd<T> {
         op: &'static str,
         rank: usize,
         exclusive: bool,
+        at: &'static Location<'static>,
     ) -> Result<PassiveLocks<'_, T>> {
         let target = self.find_or_insert_target(op, "rank", rank)?;
         let want = if exclusive {
@@ -63,12 +65,13 @@ impl<T: Wire> WindowEnd<T> {
         let count = |locks: usize| locks.checked_add(1).filter(|&locks| locks != LOCKS_ALL);
         let counted = self.locks.fetch_update(AcqRel, Relaxed, count);
         counted.map_err(|_| self.too_many_locks(op))?;
-        self.ask(op, target, want).inspect_err(|_| {
+        let call = WindowCall { op, at };
+        self.ask(call, target, want).inspect_err(|_| {
             self.locks.fetch_sub(1, Release);
         })?;
         Ok(PassiveLocks {
             window_end: self,
-            op,
+            call,
             targets: LockedTargets::One(target, want),
             listener: WindowListener::new(self),
         })
@@ -78,21 +81,21 @@ impl<T: Wire> WindowEnd<T> {
     ///
     /// # Errors
     /// This rank already has a lock.
-    pub fn lock_all(&self) -> Result<PassiveLocks<'_, T>> {
+    pub fn lock_all(&self, at: &'static Location<'static>) -> Result<PassiveLocks<'_, T>> {
         let free = self.locks.compare_exchange(0, LOCKS_ALL, AcqRel, Relaxed);
         free.map_err(|_| self.too_many_locks("lock_all"))?;
         Ok(PassiveLocks {
             window_end: self,
-            op: "lock_all",
+            call: WindowCall { op: "lock_all", at },
             targets: LockedTargets::All(Mutex::default()),
             listener: WindowListener::new(self),
         })
     }
 
-    fn ask(&self, op: &'static str, target: &WindowTarget, want: WindowLockKind) -> Result<()> {
+    fn ask(&self, call: WindowCall, target: &WindowTarget, want: WindowLockKind) -> Result<()> {
         let shared = self.comm.shared();
-        let asked = shared.with(|engine| engine.ask_lock(self.id, target.world, want));
-        asked.map_err(|why| self.error(op, why, target.world))
+        let asked = shared.with(|engine| engine.ask_lock(self.id, target.world, want, call));
+        asked.map_err(|why| self.error(call.op, why, target.world))
     }
 
     fn too_many_locks(&self, op: &'static str) -> Error {
@@ -170,7 +173,7 @@ impl<T: Wire> WindowEnd<T> {
     ) -> BackgroundFuture<Result<Self>> {
         let agreement = self.comm.agreement_at(at);
         BackgroundFuture::new(async move {
-            self.quiet_to_all().await;
+            self.quiet_to_all(op, at).await;
             met(op, agreement).await?;
             self.close_to_all();
             Ok(self)
@@ -178,11 +181,11 @@ impl<T: Wire> WindowEnd<T> {
     }
 
     /// Waits until no operation of this rank is in flight on the memory of any rank.
-    pub async fn quiet_to_all(&self) {
+    pub async fn quiet_to_all(&self, op: &'static str, at: &'static Location<'static>) {
         let id = self.id;
         let check = |engine: &mut Engine| engine.core.windows().is_all_quiet(id).then_some(());
-        let mut listener = WindowListener::new(self);
-        poll_fn(|cx| listener.poll(cx, check, |_| ())).await;
+        let (mut listener, call) = (WindowListener::new(self), WindowCall { op, at });
+        poll_fn(|cx| listener.poll(cx, Some(call), check, |_| ())).await;
     }
 }
 
@@ -225,11 +228,11 @@ impl<'p, T: Wire> PassiveLocks<'p, T> {
         let &LockedTargets::One(target, want) = &self.targets else {
             return Poll::Ready(Ok(()));
         };
-        let (window_end, op, id) = (self.window_end, self.op, self.window_end.id);
+        let (window_end, call, id) = (self.window_end, self.call, self.window_end.id);
         let check = |engine: &mut Engine| engine.core.windows().has_lock(id, target.world, want);
-        let held = ready!(self.listener.poll(cx, check, |_| ()));
-        let held = held.map_err(|why| window_end.error(op, why, target.world));
-        Poll::Ready(held.and_then(|()| window_end.look(op, target)))
+        let held = ready!(self.listener.poll(cx, Some(call), check, |_| ()));
+        let held = held.map_err(|why| window_end.error(call.op, why, target.world));
+        Poll::Ready(held.and_then(|()| window_end.look(call.op, target)))
     }
 
     /// Returns a target while it is locked.
@@ -264,7 +267,7 @@ impl<'p, T: Wire> PassiveLocks<'p, T> {
         if let Some(mut asked) = asked
             && !asked.iter().any(|asked| asked.rank == rank)
         {
-            window_end.ask(op, target, WindowLockKind::Shared)?;
+            window_end.ask(self.call, target, WindowLockKind::Shared)?;
             asked.push(target);
         }
         window_end.look(op, target)?;
@@ -347,7 +350,8 @@ impl<T: Wire> FlushOp<'_, '_, T> {
             let is_quiet = engine.core.windows().is_quiet(id, target.world);
             is_quiet.then_some(())
         };
-        ready!(listener.poll(cx, check, |_| ()));
+        let call = WindowCall { op: "flush", at };
+        ready!(listener.poll(cx, Some(call), check, |_| ()));
         let up = window_end.check_up("flush", target);
         Poll::Ready(up.map_err(|error| error.called_at(at)))
     }

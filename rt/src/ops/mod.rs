@@ -19,6 +19,7 @@ use std::{cmp::Reverse, marker::PhantomData, panic::Location, task::Waker};
 
 use self::last_op::LastOp;
 pub use self::memory::ErasedReducer;
+use self::slot::IN_PROGRAM;
 pub(crate) use self::{
     erased_buffer::{BufferArea, ErasedBuffer, ProgramBuffers},
     last_op::EndedOp,
@@ -26,7 +27,7 @@ pub(crate) use self::{
     op_state::{
         InboundTransfer, MessageStatus, OpFailure, OpInfo, OpOutcome, OpState, ReservedMessage,
     },
-    slot::{IN_PROGRAM, OpSlot, TRACED},
+    slot::{OpSlot, TRACED},
 };
 use crate::{
     buffer::{RecvBuf, SendBuf, Wire},

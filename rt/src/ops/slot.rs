@@ -15,7 +15,7 @@ use super::{
 use crate::{buffer::TypeSig, error::ErrorKind, group::WorldRank, reactor::TimerId};
 
 /// Marks a message of a program. It has no buffer and no future of its own, and its program is notified when it is complete.
-pub(crate) const IN_PROGRAM: u8 = 1;
+pub(super) const IN_PROGRAM: u8 = 1;
 
 /// Marks an operation whose beginning is in the rank's trace, which also records the end.
 pub(crate) const TRACED: u8 = 2;
@@ -30,7 +30,8 @@ pub(crate) struct OpSlot {
     why: Option<Box<ErrorKind>>,
     /// True if the future was dropped, so that the rest of the operation belongs to the engine.
     pub(crate) orphan: bool,
-    /// Zero for most operations. [`IN_PROGRAM`] or [`TRACED`] if another part is notified when the operation is complete.
+    /// Zero for most operations. [`IN_PROGRAM`] or [`TRACED`] if another part is notified when the operation is complete. A trace
+    /// has the messages of programs, too, and learns of their ends when they are released.
     pub(crate) marks: u8,
     /// True while the buffer is lent to the driver for a message that may arrive. The driver may write to it at any
     /// moment, so no other code uses it meanwhile.

@@ -13,6 +13,7 @@ use crate::{
     executor,
     lock::SpinGuard,
     proto::wire::OpId,
+    trace::WindowCall,
 };
 
 impl RuntimeShared {
@@ -216,17 +217,18 @@ impl RuntimeShared {
     }
 
     /// Like [`poll`](Self::poll), for a future that waits for events of a window. If it stays pending, makes the driver
-    /// `watch` for them.
+    /// `watch` for them. A trace records the wait if it is part of a call of the application.
     pub(crate) fn poll_window<R>(
         &self,
         id: WindowId,
         place: &mut WindowWaiterSlot,
         waker: &Waker,
+        call: Option<WindowCall>,
         check: impl Fn(&mut Engine) -> Option<R>,
         watch: impl FnOnce(&mut Engine),
     ) -> Poll<R> {
         let mut engine = self.lock_engine();
-        let mut disturbed = false;
+        let (mut disturbed, mut began) = (false, 0);
         let mut turns = None;
         let polled = loop {
             if let Some(result) = check(&mut engine) {
@@ -235,6 +237,7 @@ impl RuntimeShared {
             let left = turns.get_or_insert_with(|| {
                 let (turns, is_disturbed) = self.turn_budget(&mut engine);
                 disturbed = is_disturbed;
+                began = engine.core.p2p.common.trace_time();
                 turns
             });
             if *left == 0 || engine.core.p2p.common.has_deferred() || self.engine.is_wanted() {
@@ -248,6 +251,11 @@ impl RuntimeShared {
             engine_turn(&mut engine, &self.clock);
             hint::spin_loop();
         };
+        if began > 0
+            && let Some(call) = call
+        {
+            engine.core.windows().trace_wait(id, place, call, began);
+        }
         if polled.is_ready() && place.is_taken() {
             engine.core.windows().forget_listener(id, place);
         }

@@ -82,15 +82,24 @@ pub enum TracedKind {
     Collective = 4,
     /// An access to a window of another rank.
     Remote = 5,
+    /// A wait of the application for a window: for a fence, for ranks to post or complete, for a lock, or in a flush.
+    WindowWait = 6,
+    /// An epoch of fences, or of a lock.
+    Epoch = 7,
+    /// A message of a collective that did not leave, or was not there, at once.
+    Phase = 8,
 }
 
 impl TracedKind {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 8] = [
         Self::Send,
         Self::Recv,
         Self::Probe,
         Self::Collective,
         Self::Remote,
+        Self::WindowWait,
+        Self::Epoch,
+        Self::Phase,
     ];
 
     /// Returns the kind with this number.
@@ -108,7 +117,7 @@ pub struct TracedOp {
     pub flags: u8,
     /// Place of the source line in the texts.
     pub at: u32,
-    /// Place of the collective's name in the texts. Not used by other kinds.
+    /// Place of the name in the texts, for collectives and their phases, epochs and waits for windows. Not used by other kinds.
     pub name: u32,
     /// Time of the call.
     pub begin: u64,
@@ -121,12 +130,12 @@ pub struct TracedOp {
     /// World rank of the peer; `None` for any. For a collective, the first member of its communicator, which tells communicators
     /// of the same number apart.
     pub peer: Option<u32>,
-    /// Tag; `None` for any. For a collective, its number.
+    /// Tag; `None` for any. For a collective, its number, and for an epoch or a wait, the number of the window.
     pub tag: Option<u32>,
     /// Number of the communicator.
     pub comm: u32,
     /// Order of the sends of a rank, and of the messages that it received. Those of the same communicator, tag, sender and
-    /// receiver are in the same order at both ends.
+    /// receiver are in the same order at both ends. For a phase, the number of its collective.
     pub number: u64,
 }
 

@@ -12,6 +12,7 @@
 //! - `reported_op`: the same as events of the `tracing` crate, for programs that subscribe to them. If any subscriber of the
 //!   process, such as the layer for spans, sets no limit to the level, each operation takes memory for its event, wanted or not:
 //!   only the subscriber knows, and it is not asked under the lock of the engine.
+//! - `window_calls`: epochs of windows, and waits for them.
 //! - [`spans`]: spans of the application, which the crate `ripstop-tracing` reports, in the same file.
 //!
 //! Each record holds one operation, and is written when the operation ends. Nothing goes over the network: a message's two ends
@@ -23,7 +24,9 @@ mod recorder;
 mod records;
 mod reported_op;
 pub mod spans;
+mod window_calls;
 
 pub(crate) use format::TracedKind;
 pub(crate) use recorder::{TraceRecorder, TracedCollective};
 pub(crate) use reported_op::ReportedOp;
+pub(crate) use window_calls::WindowCall;

@@ -19,6 +19,7 @@ use super::{
     records::{OP_RECORD, RecordBlock, TEXT_RECORD},
     reported_op::ReportedOp,
     spans::SpanRecorder,
+    window_calls::OpenWindowCalls,
 };
 use crate::{
     clock::{ClockTime, machine_nanos},
@@ -39,6 +40,7 @@ pub(crate) struct TraceRecorder {
     open: Vec<Option<OpenOp>>,
     /// Collectives in flight that have no operation.
     collectives: BTreeMap<CollectiveId, OpenOp>,
+    pub(super) window_calls: OpenWindowCalls,
     /// Sends that have begun.
     sends: u64,
     /// Numbers of texts: of source lines by their addresses, and of names.
@@ -52,7 +54,7 @@ pub(crate) struct TraceRecorder {
 
 /// An operation that has begun, as its record is at the end.
 #[derive(Clone, Copy)]
-struct OpenOp {
+pub(super) struct OpenOp {
     generation: u32,
     record: TraceRecord,
     at: &'static Location<'static>,
@@ -90,6 +92,7 @@ impl TraceRecorder {
             block: RecordBlock::default(),
             open: Vec::new(),
             collectives: BTreeMap::new(),
+            window_calls: OpenWindowCalls::default(),
             sends: 0,
             lines: BTreeMap::new(),
             names: BTreeMap::new(),
@@ -125,6 +128,17 @@ impl TraceRecorder {
         self.keep_open(op, record, info.at);
     }
 
+    /// Records that a message of a collective has begun.
+    pub(crate) fn phase_began(&mut self, op: OpId, info: &OpInfo, bytes: usize, is_send: bool) {
+        let mut record = self.message(TracedKind::Phase, info, machine_nanos());
+        record.name = self.name(if is_send { "send" } else { "recv" });
+        record.bytes = bytes as u64;
+        // The number of the collective would give each phase a name of its own.
+        record.tag = ANY;
+        record.number = info.tag.unwrap_or(ANY).into();
+        self.keep_open(op, record, info.at);
+    }
+
     /// Records that a future begins to wait for an operation.
     pub(crate) fn awaited(&mut self, op: OpId) {
         if let Some(open) = self.open_op(op)
@@ -151,11 +165,13 @@ impl TraceRecorder {
         self.push_ended(open)
     }
 
-    /// Records that an operation has ended because its future was dropped.
+    /// Records that an operation has ended because its future was dropped. A phase of a collective has none.
     #[must_use = "the waker reports the end"]
     pub(crate) fn dropped(&mut self, op: OpId) -> Option<Waker> {
         let mut open = self.take_open(op)?;
-        open.record.flags |= TracedOp::DROPPED;
+        if open.record.op != TracedKind::Phase as u8 {
+            open.record.flags |= TracedOp::DROPPED;
+        }
         self.push_ended(open)
     }
 
@@ -239,8 +255,9 @@ impl TraceRecorder {
     pub(crate) fn finish(mut self) -> Option<String> {
         let collectives = std::mem::take(&mut self.collectives);
         let open = std::mem::take(&mut self.open);
+        let window_calls = std::mem::take(&mut self.window_calls);
         let all = open.into_iter().flatten().chain(collectives.into_values());
-        for mut open in all {
+        for mut open in all.chain(window_calls.into_ops()) {
             open.record.flags |= TracedOp::OPEN;
             // Its event would say that it has ended.
             let _unreported = self.push_ended(open);
@@ -292,7 +309,7 @@ impl TraceRecorder {
         self.open[op.slot as usize].take()
     }
 
-    fn push_ended(&mut self, mut open: OpenOp) -> Option<Waker> {
+    pub(super) fn push_ended(&mut self, mut open: OpenOp) -> Option<Waker> {
         open.record.end = machine_nanos();
         self.push(&open.record, open.at)
     }
@@ -309,9 +326,14 @@ impl TraceRecorder {
         let Some(op) = record.op() else {
             return;
         };
+        let kind = match op.kind {
+            TracedKind::WindowWait => TracedKind::Remote,
+            TracedKind::Epoch | TracedKind::Phase => return,
+            kind => kind,
+        };
         let totals = &mut self.totals;
         // The kinds are numbered from 1 on.
-        totals.waited[op.kind as usize - 1] += op.waited();
+        totals.waited[kind as usize - 1] += op.waited();
         let is_whole = op.flags & (TracedOp::FAILED | TracedOp::DROPPED) == 0;
         match op.kind {
             TracedKind::Send if is_whole => totals.sent_bytes += op.bytes,
@@ -326,7 +348,10 @@ impl TraceRecorder {
         };
         let mut names = self.names.iter();
         let name = match kind {
-            TracedKind::Collective => names
+            TracedKind::Collective
+            | TracedKind::WindowWait
+            | TracedKind::Epoch
+            | TracedKind::Phase => names
                 .find(|(_, number)| **number == record.name)
                 .map_or("collective", |(name, _)| name),
             TracedKind::Send => "send",
@@ -348,7 +373,7 @@ impl TraceRecorder {
     }
 
     /// Returns the number of a source line, and records its text when it is new.
-    fn line(&mut self, at: &'static Location<'static>) -> u32 {
+    pub(super) fn line(&mut self, at: &'static Location<'static>) -> u32 {
         let address = ptr::from_ref(at).addr();
         if let Some(number) = self.lines.get(&address) {
             return *number;
@@ -358,7 +383,7 @@ impl TraceRecorder {
         number
     }
 
-    fn name(&mut self, name: &str) -> u32 {
+    pub(super) fn name(&mut self, name: &str) -> u32 {
         if let Some(number) = self.names.get(name) {
             return *number;
         }

@@ -24,10 +24,11 @@ impl ReportedOp {
         name: impl FnOnce() -> String,
         at: &'static Location<'static>,
     ) -> Option<Waker> {
-        let level = if record.op == TracedKind::Collective as u8 {
-            LevelFilter::DEBUG
-        } else {
-            LevelFilter::TRACE
+        let level = match TracedKind::of(record.op) {
+            Some(TracedKind::Collective | TracedKind::WindowWait | TracedKind::Epoch) => {
+                LevelFilter::DEBUG
+            }
+            _ => LevelFilter::TRACE,
         };
         (level <= LevelFilter::current()).then(|| {
             let op = Self {
@@ -40,7 +41,7 @@ impl ReportedOp {
         })
     }
 
-    /// Emits the event: collectives at the level DEBUG, other operations at the level TRACE.
+    /// Emits the event: collectives, epochs and waits for windows at the level DEBUG, other operations at the level TRACE.
     pub(crate) fn emit(&self) {
         let (rank, bytes, comm) = (self.rank, self.record.bytes, self.record.comm);
         let (name, at) = (
@@ -53,17 +54,28 @@ impl ReportedOp {
             self.record.end.saturating_sub(from)
         });
         let failed = self.record.flags & TracedOp::FAILED != 0;
-        if self.record.op == TracedKind::Collective as u8 {
-            let number = self.record.tag;
-            tracing::debug!(target: "ripstop::collective", rank, comm, number, bytes, %at, waited_ns, failed, "{name}");
-            return;
-        }
         let given = |number: u32| (number != ANY).then_some(number);
         let (peer, tag) = (given(self.record.peer), given(self.record.tag));
-        if self.record.op == TracedKind::Remote as u8 {
-            tracing::trace!(target: "ripstop::window", rank, peer, bytes, %at, waited_ns, failed, "{name}");
-        } else {
-            tracing::trace!(target: "ripstop::op", rank, peer, comm, tag, bytes, %at, waited_ns, failed, "{name}");
+        match TracedKind::of(self.record.op) {
+            Some(TracedKind::Collective) => {
+                tracing::debug!(
+                    target: "ripstop::collective", rank, comm, number = tag, bytes, %at, waited_ns, failed, "{name}"
+                );
+            }
+            Some(TracedKind::WindowWait | TracedKind::Epoch) => {
+                let ns = self.record.end.saturating_sub(self.record.begin);
+                tracing::debug!(target: "ripstop::window", rank, peer, comm, window = tag, %at, waited_ns, ns, "{name}");
+            }
+            Some(TracedKind::Phase) => {
+                let number = self.record.number;
+                tracing::trace!(target: "ripstop::collective", rank, peer, comm, number, bytes, %at, "{name}");
+            }
+            Some(TracedKind::Remote) => {
+                tracing::trace!(target: "ripstop::window", rank, peer, bytes, %at, waited_ns, failed, "{name}");
+            }
+            _ => {
+                tracing::trace!(target: "ripstop::op", rank, peer, comm, tag, bytes, %at, waited_ns, failed, "{name}");
+            }
         }
     }
 }

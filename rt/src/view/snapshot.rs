@@ -46,7 +46,7 @@ pub struct RecordedTotals {
     pub sent_bytes: u64,
     /// Bytes of messages that this rank has received.
     pub received_bytes: u64,
-    /// Nanoseconds for which futures waited: for sends, receives, probes, collectives and accesses to windows.
+    /// Nanoseconds for which futures waited: for sends, receives, probes, collectives and windows.
     pub waited: [u64; 5],
 }
 

@@ -191,6 +191,9 @@ impl CollectivePart<'_> {
             .common
             .ops
             .make_program_message(info, area, run.buffers);
+        self.p2p
+            .common
+            .trace_phase(op, &run.program.step(at).action);
         let step = u32::try_from(at).expect("a program has less than 2^32 steps");
         self.programs
             .set_message(op, ProgramMessage { run: index, step });

@@ -13,7 +13,7 @@ use crate::{
     },
     error::ErrorKind,
     group::WorldRank,
-    ops::{IN_PROGRAM, InboundTransfer, MessageStatus, OpInfo, OpState, ReservedMessage},
+    ops::{InboundTransfer, MessageStatus, OpInfo, OpState, ReservedMessage},
     proto::{
         matching::{ArrivalNumber, ArrivalOutcome, MessageEnvelope, PostOutcome, RecvPattern},
         path::MessagePath,
@@ -191,7 +191,7 @@ impl PointToPoint {
         let filled = slot.fill(0, body);
         assert!(filled, "`admit` said so");
         let landed = MessageStatus::of(envelope, arrival, bytes);
-        if slot.marks == IN_PROGRAM {
+        if slot.is_in_program() {
             self.common.program_events.push(ProgramEvent::Part(op));
         } else if slot.marks != 0
             && let Some(trace) = &mut self.common.trace

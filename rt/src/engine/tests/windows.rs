@@ -1,5 +1,7 @@
 //! Ends of windows, where counter additions and messages arrive in any order.
 
+use std::panic::Location;
+
 use ripstop_fabric::driver::PayloadView;
 
 use super::world::{CTX, Net, TICK, World, op_info};
@@ -15,6 +17,7 @@ use crate::{
         self, COUNT_COMPLETED, COUNT_POSTED, HeaderBase, UpdateReplyHeader, WindowCountHeader,
         WireKind,
     },
+    trace::WindowCall,
 };
 
 pub(super) const ID: WindowId = WindowId::new(CTX, 0);
@@ -156,8 +159,14 @@ fn an_answer_to_an_operation_that_was_not_begun_is_none() {
         engine.write_window(info, WindowOpKind::Put, TargetRanges::From(0), vec![1_u8])
     };
     let _asked = put(engine);
+    let (op, at) = ("lock_shared", Location::caller());
     engine
-        .ask_lock(ID, WorldRank(1), WindowLockKind::Shared)
+        .ask_lock(
+            ID,
+            WorldRank(1),
+            WindowLockKind::Shared,
+            WindowCall { op, at },
+        )
         .expect("there is none");
     let waits = put(engine);
     let updated = UpdateReplyHeader {

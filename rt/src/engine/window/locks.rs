@@ -10,6 +10,7 @@ use crate::{
     error::ErrorKind,
     group::WorldRank,
     proto::wire::{HeaderBase, LockHeader, WireKind},
+    trace::WindowCall,
 };
 
 /// Kind of a lock.
@@ -128,6 +129,7 @@ impl Engine {
         id: WindowId,
         rank: WorldRank,
         want: WindowLockKind,
+        call: WindowCall,
     ) -> Result<(), ErrorKind> {
         self.core.windows().greet(&mut *self.driver, id, rank);
         let Some(peer_end) = self.core.windows.peer_end(id, rank) else {
@@ -143,6 +145,7 @@ impl Engine {
         peer_end.our_lock_request += 1;
         let lock = id.lock(WireKind::Lock, want.numbered(peer_end.our_lock_request));
         self.core.p2p.common.peers.control(rank, &lock);
+        self.core.p2p.common.trace_epoch(id, Some(rank), call);
         self.flush();
         Ok(())
     }
@@ -161,6 +164,7 @@ impl Engine {
             peer_end.counters.set_inside(false);
         }
         self.core.windows().release_lock(id, rank);
+        self.core.p2p.common.trace_epoch_end(id, Some(rank));
         self.flush();
         self.release_retired_driver();
     }

@@ -7,7 +7,7 @@ use ripstop_fabric::driver::DownCause;
 use super::{
     Engine, WindowId, WindowPart, WindowTable, WindowWaiterSlot, counter_pairs::WatchedCounter,
 };
-use crate::{buffer::TypeSig, error::ErrorKind, group::WorldRank};
+use crate::{buffer::TypeSig, error::ErrorKind, group::WorldRank, trace::WindowCall};
 
 /// Watches that the driver keeps for waiting futures.
 impl Engine {
@@ -169,6 +169,28 @@ impl WindowPart<'_> {
         if let (Some(end), Some(number)) = (end, place.0.take()) {
             let waker = end.listeners.remove(&number);
             self.common.let_go(waker);
+            self.common.trace_window_wait_end(number);
+        }
+    }
+
+    /// Records that a future waits for a window since `began`. It has this place among the listeners, if it still waits.
+    #[cold]
+    pub(crate) fn trace_wait(
+        &mut self,
+        id: WindowId,
+        place: &WindowWaiterSlot,
+        call: WindowCall,
+        began: u64,
+    ) {
+        let Some(trace) = &mut self.common.trace else {
+            return;
+        };
+        match place.0 {
+            Some(number) => trace.window_wait_began(number, id, call, began),
+            None => self
+                .common
+                .wakers
+                .extend(trace.window_wait(id, call, began)),
         }
     }
 

@@ -71,6 +71,9 @@ fn data(timeline: &JobTimeline) -> Value {
         (TracedKind::Probe, "probe"),
         (TracedKind::Collective, "collective"),
         (TracedKind::Remote, "window access"),
+        (TracedKind::WindowWait, "wait for a window"),
+        (TracedKind::Epoch, "epoch"),
+        (TracedKind::Phase, "phase of a collective"),
     ];
     let kinds = kinds.map(|(kind, name)| json!([kind as u8, name, color_of_kind(kind)]));
     let mut notes = timeline.clock_lines();

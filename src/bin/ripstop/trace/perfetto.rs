@@ -131,6 +131,9 @@ fn lane_name(lane: &TimelineLane) -> &'static str {
         TracedKind::Recv | TracedKind::Probe => "receives",
         TracedKind::Collective => "collectives",
         TracedKind::Remote => "window accesses",
+        TracedKind::WindowWait => "waits for windows",
+        TracedKind::Epoch => "epochs",
+        TracedKind::Phase => "phases of collectives",
     }
 }
 
@@ -234,7 +237,8 @@ impl<'a, W: Write> PacketSequence<'a, W> {
         }
         // Most operations are awaited at once.
         let computed = (op.end - op.begin).saturating_sub(op.waited());
-        if computed >= COMPUTED_MIN {
+        let has_future = !matches!(op.kind, TracedKind::Epoch | TracedKind::Phase);
+        if computed >= COMPUTED_MIN && has_future {
             self.note(3, op.waited());
         }
         if let Some(state) = state_of(op) {

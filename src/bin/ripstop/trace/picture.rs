@@ -195,6 +195,8 @@ fn framed(scale: &TimeScale, height: f64, body: &str, has_more: bool) -> String 
         (color_of_kind(TracedKind::Send), "send"),
         (color_of_kind(TracedKind::Recv), "receive"),
         (color_of_kind(TracedKind::Collective), "collective"),
+        (color_of_kind(TracedKind::Remote), "window"),
+        (color_of_kind(TracedKind::Epoch), "epoch"),
         (SPAN_COLORS[0], "span"),
         (WAIT_COLOR, "the application waits"),
     ];
@@ -242,6 +244,9 @@ pub(super) const fn color_of_kind(kind: TracedKind) -> &'static str {
         TracedKind::Recv | TracedKind::Probe => "#43a047",
         TracedKind::Collective => "#8e24aa",
         TracedKind::Remote => "#fb8c00",
+        TracedKind::WindowWait => "#ffb74d",
+        TracedKind::Epoch => "#bcaaa4",
+        TracedKind::Phase => "#ce93d8",
     }
 }
 

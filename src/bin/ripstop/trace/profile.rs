@@ -101,7 +101,11 @@ impl JobProfile {
                         TracedKind::Send => "send".to_owned(),
                         TracedKind::Recv => "recv".to_owned(),
                         TracedKind::Probe => "probe".to_owned(),
-                        TracedKind::Collective => rank.text(op.name).to_owned(),
+                        TracedKind::Collective | TracedKind::WindowWait => {
+                            rank.text(op.name).to_owned()
+                        }
+                        // What is done in an epoch counts, and so does the collective of a phase.
+                        TracedKind::Epoch | TracedKind::Phase => continue,
                         TracedKind::Remote => "window access".to_owned(),
                     },
                     at: rank.text(op.at).to_owned(),

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use ripstop_rt::internal::trace::format::TracedKind;
 use serde_json::{Value, json};
 
 use super::timeline::{JobTimeline, RankTimeline};
@@ -23,7 +24,7 @@ const LISTED_MAX: usize = 32;
 
 impl RankExposure {
     pub(crate) fn of(rank: &RankTimeline) -> Self {
-        let in_flight = union(rank.ops.iter().map(|op| [op.begin, op.end]).collect());
+        let in_flight = in_flight_spans(rank);
         let exposed = exposed_spans(rank);
         let length = |spans: &[[u64; 2]]| spans.iter().map(|[from, to]| to - from).sum::<u64>();
         let first = rank.ops.iter().map(|op| op.begin).min().unwrap_or(0);
@@ -48,7 +49,7 @@ pub(crate) fn exposed_spans(rank: &RankTimeline) -> Vec<[u64; 2]> {
 
 /// Returns the times during which operations of this rank were in flight and the application waited for none.
 pub(crate) fn hidden_spans(rank: &RankTimeline) -> Vec<[u64; 2]> {
-    let in_flight = union(rank.ops.iter().map(|op| [op.begin, op.end]).collect());
+    let in_flight = in_flight_spans(rank);
     let exposed = exposed_spans(rank);
     let mut hidden = Vec::new();
     let mut waits = exposed.iter().peekable();
@@ -71,6 +72,12 @@ pub(crate) fn hidden_spans(rank: &RankTimeline) -> Vec<[u64; 2]> {
         }
     }
     hidden
+}
+
+/// Returns the times during which operations of this rank were in flight. In an epoch alone, there are none.
+fn in_flight_spans(rank: &RankTimeline) -> Vec<[u64; 2]> {
+    let ops = rank.ops.iter().filter(|op| op.kind != TracedKind::Epoch);
+    union(ops.map(|op| [op.begin, op.end]).collect())
 }
 
 /// Returns the same times without overlaps.

@@ -78,10 +78,13 @@ pub(crate) struct TimelineLane {
 }
 
 /// What is drawn on lanes of its own, in the order from above.
-const LANE_KINDS: [&[TracedKind]; 4] = [
+const LANE_KINDS: [&[TracedKind]; 7] = [
     &[TracedKind::Collective],
+    &[TracedKind::Phase],
     &[TracedKind::Send],
     &[TracedKind::Recv, TracedKind::Probe],
+    &[TracedKind::Epoch],
+    &[TracedKind::WindowWait],
     &[TracedKind::Remote],
 ];
 
@@ -167,6 +170,13 @@ impl RankTimeline {
             TracedKind::Probe => format!("probe <- {peer} #{tag}"),
             TracedKind::Collective => self.text(op.name).to_owned(),
             TracedKind::Remote => format!("window access to {peer}"),
+            TracedKind::WindowWait => format!("{} of window {tag}", self.text(op.name)),
+            TracedKind::Phase if self.text(op.name) == "send" => format!("sends to {peer}"),
+            TracedKind::Phase => format!("receives from {peer}"),
+            TracedKind::Epoch if op.peer.is_none() => {
+                format!("{} epoch of window {tag}", self.text(op.name))
+            }
+            TracedKind::Epoch => format!("{} epoch of window {tag} at {peer}", self.text(op.name)),
         }
     }
 }

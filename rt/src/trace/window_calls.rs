@@ -1,0 +1,108 @@
+//! Records what a rank does with its windows: which epochs are open, and when the application waits for one.
+
+use std::{collections::BTreeMap, panic::Location, task::Waker};
+
+use super::{
+    format::{ANY, TraceRecord, TracedKind},
+    recorder::{OpenOp, TraceRecorder},
+    records::OP_RECORD,
+};
+use crate::{clock::machine_nanos, engine::WindowId, group::WorldRank};
+
+/// A call of the application for a window.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WindowCall {
+    pub(crate) op: &'static str,
+    pub(crate) at: &'static Location<'static>,
+}
+
+/// What is open or awaited.
+#[derive(Default)]
+pub(super) struct OpenWindowCalls {
+    /// Waits, by the numbers of their futures among the listeners of windows.
+    waits: BTreeMap<u64, OpenOp>,
+    /// Epochs, by the rank that they access if it is one.
+    epochs: BTreeMap<(WindowId, Option<WorldRank>), OpenOp>,
+}
+
+impl OpenWindowCalls {
+    pub(super) fn into_ops(self) -> impl Iterator<Item = OpenOp> {
+        self.waits.into_values().chain(self.epochs.into_values())
+    }
+}
+
+impl TraceRecorder {
+    /// Records that a future waits for a window since `begin`. Does nothing if that is known.
+    pub(crate) fn window_wait_began(
+        &mut self,
+        listener: u64,
+        id: WindowId,
+        call: WindowCall,
+        begin: u64,
+    ) {
+        if !self.window_calls.waits.contains_key(&listener) {
+            let open = self.window_op(TracedKind::WindowWait, id, None, call, begin);
+            self.window_calls.waits.insert(listener, open);
+        }
+    }
+
+    /// Records that this future waits no more.
+    #[must_use = "the waker reports the end"]
+    pub(crate) fn window_wait_ended(&mut self, listener: u64) -> Option<Waker> {
+        let open = self.window_calls.waits.remove(&listener)?;
+        self.push_ended(open)
+    }
+
+    /// Records a wait that began at this time and has just ended.
+    #[must_use = "the waker reports the end"]
+    pub(crate) fn window_wait(
+        &mut self,
+        id: WindowId,
+        call: WindowCall,
+        begin: u64,
+    ) -> Option<Waker> {
+        let open = self.window_op(TracedKind::WindowWait, id, None, call, begin);
+        self.push_ended(open)
+    }
+
+    /// Records that an epoch begins: for access to this rank's memory, or to the memory of all ranks.
+    pub(crate) fn epoch_began(&mut self, id: WindowId, rank: Option<WorldRank>, call: WindowCall) {
+        let open = self.window_op(TracedKind::Epoch, id, rank, call, machine_nanos());
+        self.window_calls.epochs.insert((id, rank), open);
+    }
+
+    /// Records that this epoch ends, if it has begun.
+    #[must_use = "the waker reports the end"]
+    pub(crate) fn epoch_ended(&mut self, id: WindowId, rank: Option<WorldRank>) -> Option<Waker> {
+        let open = self.window_calls.epochs.remove(&(id, rank))?;
+        self.push_ended(open)
+    }
+
+    fn window_op(
+        &mut self,
+        kind: TracedKind,
+        id: WindowId,
+        rank: Option<WorldRank>,
+        call: WindowCall,
+        begin: u64,
+    ) -> OpenOp {
+        let awaited = if kind == TracedKind::WindowWait {
+            begin
+        } else {
+            0
+        };
+        let record = TraceRecord {
+            kind: OP_RECORD,
+            op: kind as u8,
+            at: self.line(call.at),
+            name: self.name(call.op),
+            begin,
+            awaited,
+            peer: rank.map_or(ANY, |rank| rank.0),
+            tag: id.sequence,
+            comm: id.context & !1,
+            ..TraceRecord::default()
+        };
+        OpenOp::without_op(record, call.at)
+    }
+}
