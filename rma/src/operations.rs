@@ -215,6 +215,11 @@ macro_rules! operations {
             /// [`Replace`]($crate::Replace) writes atomically, and [`NoOp`]($crate::NoOp) changes nothing.
             /// [`Element`]($crate::Element) says which types are updated where.
             ///
+            /// O(elements). Ranks that map the memory agree on one of two ways at its first update, if the window has
+            /// allocated it: if that has fewer than 16 elements, every update of each element is an atomic instruction, and
+            /// otherwise every update takes a lock and combines all its elements by vector instructions. So keep counters and
+            /// long vectors in different windows.
+            ///
             /// ```
             /// # use ripstop_rma::Window;
             /// # use ripstop_rt::Sum;

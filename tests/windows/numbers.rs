@@ -1,7 +1,8 @@
 //! Updates of numbers, and blocks.
 
 use ripstop::{
-    BitAnd, BitOr, BitXor, Comm, Located, Max, MaxLoc, Min, MinLoc, Product, Sum, Window,
+    BitAnd, BitOr, BitXor, Collectives, Comm, Located, Max, MaxLoc, Min, MinLoc, Product, Sum,
+    Window,
     buffer::Layout,
     rma::{Combine, NoOp, Replace},
 };
@@ -34,6 +35,66 @@ fn updates_of_all_ranks_are_atomic_for_each_element() {
         })
     }
     everywhere(3, all);
+}
+
+/// All ranks update the same numbers of rank 0, many at a time and singly, while rank 0 looks at them.
+async fn update_many_and_single_numbers(world: Comm, first_is_single: bool) {
+    const TIMES: u64 = 60;
+    const COUNT: usize = 700;
+    let (me, size) = (world.rank(), world.size() as u64);
+    let window = Window::<u64>::allocate(&world, COUNT).await.unwrap();
+    let window = window.into_passive().await.unwrap();
+    let lock = window.lock_shared(0).await.unwrap();
+    if first_is_single {
+        assert!(lock.fetch_add(0, 0, 0).await.unwrap() <= TIMES * size * 5);
+    }
+    world.barrier().await.unwrap();
+    for nth in 0..TIMES {
+        lock.accumulate(0, 0, vec![1; COUNT], Sum).await.unwrap();
+        let single = (usize::try_from(nth).unwrap() * 11 + me) % (COUNT - 1);
+        lock.fetch_add(0, single, 1).await.unwrap();
+        lock.accumulate(0, single, [1, 2], Sum).detach();
+        let old = lock
+            .get_accumulate(0, 1, vec![1; COUNT - 1], Sum)
+            .await
+            .unwrap();
+        lock.flush(0).await.unwrap();
+        assert!(old.iter().all(|&old| old <= TIMES * size * 5), "{old:?}");
+        let last = lock
+            .compare_exchange(0, COUNT - 1, u64::MAX, 0)
+            .await
+            .unwrap();
+        assert!(
+            last > 2 * nth,
+            "{last}: this rank has added {} itself",
+            2 * nth + 2
+        );
+        if me == 0 {
+            assert!(window.shared().get(1) > 2 * nth);
+        }
+    }
+    lock.flush(0).await.unwrap();
+    lock.unlock().await;
+    world.barrier().await.unwrap();
+    if me == 0 {
+        let sum: u64 = (0..COUNT).map(|at| window.shared().get(at)).sum();
+        assert_eq!(sum, TIMES * size * (2 * COUNT as u64 + 3));
+    }
+    window.free().await.unwrap();
+}
+
+#[test]
+fn updates_of_many_numbers_and_of_single_ones_lose_none_of_each_other() {
+    everywhere(3, |world| {
+        Box::pin(update_many_and_single_numbers(world, false))
+    });
+}
+
+#[test]
+fn updates_of_many_numbers_lose_none_in_a_window_that_was_first_updated_singly() {
+    everywhere(3, |world| {
+        Box::pin(update_many_and_single_numbers(world, true))
+    });
 }
 
 #[test]

@@ -16,6 +16,7 @@ use std::{
     },
 };
 
+use bytemuck::Pod;
 use rustix::{
     fs::{MemfdFlags, SealFlags},
     mm::{MapFlags, ProtFlags},
@@ -54,7 +55,7 @@ unsafe impl Sync for RegionWords {}
 
 /// One word of a region, checked once to be inside it.
 #[derive(Clone)]
-pub(crate) struct RegionWord {
+pub struct RegionWord {
     word: NonNull<AtomicU32>,
     /// Keeps the word mapped.
     region: MemoryRegion,
@@ -326,7 +327,8 @@ impl MemoryRegion {
     ///
     /// # Panics
     /// Panics if it is not inside the region, not aligned, or the region is mapped read-only.
-    pub(crate) fn word(&self, offset: usize) -> RegionWord {
+    #[must_use]
+    pub fn word(&self, offset: usize) -> RegionWord {
         RegionWord {
             word: NonNull::from(self.atomic_u32(offset)),
             region: self.clone(),
@@ -363,6 +365,26 @@ impl MemoryRegion {
             into.as_ptr()
                 .copy_from_nonoverlapping(from.as_ptr(), from.len())
         };
+    }
+
+    /// Replaces each element from `offset` on by what `combine` makes of it and its operand. Updates of other threads and
+    /// processes can get lost meanwhile.
+    ///
+    /// # Panics
+    /// Panics if the elements are not inside the region, or not aligned, or it is mapped read-only.
+    #[inline]
+    pub fn combine<T: Pod>(&self, offset: usize, operands: &[T], combine: impl Fn(T, T) -> T) {
+        let first = self.at(offset, size_of_val(operands)).cast::<T>();
+        assert!(self.inner.writable, "an update of a read-only region");
+        assert!(first.is_aligned(), "an update at {offset}");
+        for (nth, &operand) in operands.iter().enumerate() {
+            // SAFETY: inside the mapping, as `at` has checked for as many elements as there are operands.
+            let element = unsafe { first.add(nth) };
+            // SAFETY: as above, and aligned. Any bits are a valid `T`.
+            let old = unsafe { element.read() };
+            // SAFETY: as above, in a writable mapping, which cannot overlap a slice.
+            unsafe { element.write(combine(old, operand)) };
+        }
     }
 
     /// Lends `len` bytes at `offset` as a message's body.

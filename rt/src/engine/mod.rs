@@ -54,9 +54,10 @@ pub(crate) use self::{
     recovery::{AgreementId, FailureCursor, RecoveryPart, survivors},
     sleeper::SleeperId,
     window::{
-        AwaitedFenceCounter, EpochCounters, FenceMethod, FenceResult, NotifyResult, NumberType,
-        PeerEndMemory, TargetRanges, WakeReason, WideElement, WindowExtent, WindowId,
-        WindowLockKind, WindowMemory, WindowOpKind, WindowPart, WindowWaiterSlot, begin_accesses,
+        AwaitedFenceCounter, BulkUpdate, EpochCounters, FenceMethod, FenceResult, MappedEnd,
+        NotifyResult, NumberType, PeerEndMemory, TargetRanges, UpdateGuard, UpdateLock, WakeReason,
+        WideElement, WindowExtent, WindowId, WindowLockKind, WindowMemory, WindowOpKind,
+        WindowPart, WindowWaiterSlot, begin_accesses,
     },
 };
 pub use self::{

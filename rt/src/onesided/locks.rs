@@ -194,6 +194,7 @@ impl<T: Element> WindowEnd<T> {
     #[must_use]
     pub fn load(&self, at: usize) -> Option<T> {
         let (region, offset) = self.place(at)?;
+        let _held = self.begin_update(self.update_lock.as_ref(), 1);
         Some(T::update(region, offset, Combine::Keep, T::zeroed()))
     }
 
@@ -201,6 +202,7 @@ impl<T: Element> WindowEnd<T> {
     #[must_use]
     pub fn store(&self, at: usize, value: T) -> Option<()> {
         let (region, offset) = self.place(at)?;
+        let _held = self.begin_update(self.update_lock.as_ref(), 1);
         T::update(region, offset, Combine::Replace, value);
         Some(())
     }

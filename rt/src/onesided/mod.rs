@@ -21,6 +21,7 @@ mod wide_number;
 
 use std::{
     collections::BTreeSet,
+    convert::Infallible,
     fmt, io,
     panic::Location,
     sync::{Arc, atomic::AtomicUsize},
@@ -42,7 +43,7 @@ use self::{overlap::CopyHistory, pieces::LocalPieces, target::TargetTree};
 use crate::{
     buffer::{RegBuf, TypeSig, Wire},
     comm::{AgreementPlace, Comm},
-    engine::{WindowExtent, WindowId, WindowMemory, WindowWaiterSlot},
+    engine::{UpdateGuard, UpdateLock, WindowExtent, WindowId, WindowMemory, WindowWaiterSlot},
     error::{Error, ErrorKind, Result, called_at},
     executor::BackgroundFuture,
     group::{CommRank, WorldRank},
@@ -77,6 +78,8 @@ pub struct WindowEnd<T: Wire> {
     message_fence: fence::MessageFence,
     /// Number of locks that this rank has, or [`LOCKS_ALL`].
     locks: AtomicUsize,
+    /// Lock of this end's numbers, if other ranks may map them.
+    update_lock: Option<UpdateLock>,
     /// Setting that says which thread copies.
     overlap: Overlap,
     habit: Arc<CopyHistory>,
@@ -95,7 +98,11 @@ impl<T: Wire> WindowEnd<T> {
             .with(|engine| RegBuf::for_window(engine.driver(), len));
         let owned = own_memory("allocate", agreement, memory, comm);
         let opened = owned.map(|(memory, agreement)| {
-            let extent = extent_of(&memory);
+            let memory_extent = WindowMemory {
+                has_spare_line: true,
+                ..memory_of(&memory)
+            };
+            let extent = WindowExtent::Fixed(memory_extent);
             (Self::open(comm.clone(), id, memory, extent), agreement)
         });
         Self::made("allocate", opened, Location::caller())
@@ -133,7 +140,7 @@ impl<T: Wire> WindowEnd<T> {
 
     fn open(comm: Comm, id: WindowId, memory: RegBuf<T>, extent: WindowExtent) -> Self {
         let grows = matches!(extent, WindowExtent::Growing(_));
-        comm.shared().with(|engine| engine.open_window(id, extent));
+        let update_lock = comm.shared().with(|engine| engine.open_window(id, extent));
         Self {
             comm,
             id,
@@ -148,6 +155,7 @@ impl<T: Wire> WindowEnd<T> {
             is_open_to_itself: false,
             message_fence: fence::MessageFence::default(),
             locks: AtomicUsize::new(0),
+            update_lock,
             overlap: Overlap::default(),
             habit: Arc::default(),
         }
@@ -354,6 +362,23 @@ impl<T: Wire> WindowEnd<T> {
             .error(op, ErrorKind::InvalidArgument(sentence), None, None)
     }
 
+    /// Begins an update of `count` numbers. Returns the held lock, or `None` if each number is updated by an atomic instruction.
+    #[inline]
+    fn begin_update<'l>(
+        &self,
+        lock: Option<&'l UpdateLock>,
+        count: usize,
+    ) -> Option<UpdateGuard<'l>> {
+        let lock = lock.filter(|lock| !lock.is_off())?;
+        let shared = self.comm.shared();
+        let Ok(begun) = lock.begin(count, |holder| {
+            let is_down =
+                shared.test_condition(|engine| engine.core.windows().is_rank_down(holder));
+            Ok::<bool, Infallible>(is_down)
+        });
+        begun
+    }
+
     fn error(&self, op: &'static str, kind: ErrorKind, world: WorldRank) -> Error {
         let rank = self.comm.group().local_of(world);
         self.comm.error(op, kind, rank, None)
@@ -394,6 +419,7 @@ fn memory_of<T: Wire>(memory: &RegBuf<T>) -> WindowMemory {
         len: size_of_val(&**memory),
         region: region.clone(),
         start,
+        has_spare_line: false,
     }
 }
 

@@ -10,7 +10,7 @@ use super::{WindowEnd, memory_of, own_memory, target::WindowTarget};
 use crate::{
     buffer::{RegBuf, Wire},
     comm::{AgreementPlace, Comm},
-    engine::{WindowExtent, WindowId},
+    engine::{MappedEnd, WindowExtent, WindowId},
     error::{Error, ErrorKind, Result, called_at},
     executor::BackgroundFuture,
     group::CommRank,
@@ -276,7 +276,7 @@ fn find_part<T: Wire>(window_end: &WindowEnd<T>, rank: usize) -> Option<&[T]> {
     if len == 0 {
         return Some(&[]);
     }
-    let (region, start) = target.mapped()?;
+    let MappedEnd { region, start, .. } = target.mapped()?;
     let first = region
         .at(*start, len.checked_mul(size_of::<T>())?)
         .cast::<T>();

@@ -98,6 +98,14 @@ impl ElementType {
         Self(ElementKind::Wide(element))
     }
 
+    /// Returns the number type, if vector instructions combine elements of this type.
+    pub(super) const fn number(self) -> Option<NumberType> {
+        match self.0 {
+            ElementKind::Number(number) => Some(number),
+            ElementKind::Wide(_) => None,
+        }
+    }
+
     /// Returns the operation by which the owner's engine updates elements.
     pub(super) const fn update(self, combine: Combine, fetch: bool) -> WindowOpKind {
         match self.0 {

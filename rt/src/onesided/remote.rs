@@ -8,12 +8,10 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use ripstop_fabric::memory::MemoryRegion;
-
 use super::{Element, RemoteOp, WindowEnd, WindowTarget};
 use crate::{
     buffer::{self, RecvBuf, SendBuf, Wire},
-    engine::{Combine, EngineCommons, TargetRanges, WindowOpKind},
+    engine::{BulkUpdate, Combine, EngineCommons, MappedEnd, TargetRanges, WindowOpKind},
     error::{Error, ErrorKind, OpError, Result},
     executor::poll_proceed,
     ops::OpInfo,
@@ -40,7 +38,7 @@ impl<T: Wire> WindowEnd<T> {
             Err(error) => return RemoteOp::failed(OpError { error, buf }),
         };
         let copied_here = target.mapped().filter(|_| !self.hands_over(range.len()));
-        if let Some((region, start)) = copied_here {
+        if let Some(MappedEnd { region, start, .. }) = copied_here {
             let watched = self.copy(range.len(), || {
                 region.write(start + range.start, bytemuck::cast_slice(elems));
             });
@@ -70,7 +68,7 @@ impl<T: Wire> WindowEnd<T> {
             Err(error) => return RemoteOp::failed(OpError { error, buf }),
         };
         let copied_here = target.mapped().filter(|_| !self.hands_over(range.len()));
-        if let Some((region, start)) = copied_here {
+        if let Some(MappedEnd { region, start, .. }) = copied_here {
             let watched = self.copy(range.len(), || {
                 buffer::fill(&mut buf, region.payload(start + range.start, range.len()));
             });
@@ -103,7 +101,7 @@ impl<T: Wire> WindowEnd<T> {
             Ok(ranges) => ranges,
             Err(error) => return RemoteOp::failed(OpError { error, buf }),
         };
-        let Some((region, start)) = target.mapped() else {
+        let Some(MappedEnd { region, start, .. }) = target.mapped() else {
             return self.write("put", target, WindowOpKind::Put, in_words(&ranges), buf);
         };
         let mut bytes: &[u8] = bytemuck::cast_slice(elems);
@@ -128,7 +126,7 @@ impl<T: Wire> WindowEnd<T> {
             Ok(ranges) => ranges,
             Err(error) => return RemoteOp::failed(OpError { error, buf }),
         };
-        let Some((region, start)) = target.mapped() else {
+        let Some(MappedEnd { region, start, .. }) = target.mapped() else {
             return self.fetch("get", target, WindowOpKind::Get, in_words(&ranges), buf);
         };
         let mut bytes = Vec::with_capacity(ranges.iter().map(Range::len).sum());
@@ -189,12 +187,8 @@ impl<T: Wire> WindowEnd<T> {
         len: usize,
     ) -> Result<Range<usize>> {
         let has = target.elements(size_of::<T>());
-        if at <= has
-            && len <= has - at
-            && at
-                .checked_add(len)
-                .is_some_and(|end| end <= usize::MAX / size_of::<T>())
-        {
+        // What `has` elements take fits into an address space, so neither product overflows.
+        if at <= has && len <= has - at {
             let start = at * size_of::<T>();
             return Ok(start..start + len * size_of::<T>());
         }
@@ -264,7 +258,7 @@ impl<T: Wire> WindowEnd<T> {
     }
 }
 
-/// Atomic updates, one for each number.
+/// Atomic updates of numbers.
 impl<T: Element> WindowEnd<T> {
     /// Combines each element of `buf` with the target's elements, starting at element `at`.
     #[track_caller]
@@ -281,10 +275,8 @@ impl<T: Element> WindowEnd<T> {
             Ok(range) => range,
             Err(error) => return RemoteOp::failed(OpError { error, buf }),
         };
-        if let Some((region, start)) = memory_to_update::<T>(target) {
-            for (offset, &elem) in (start + range.start..).step_by(size_of::<T>()).zip(elems) {
-                T::update(region, offset, combine, elem);
-            }
+        if let Some(mapped_end) = mapped_to_update::<T>(target) {
+            self.update_mapped(mapped_end, range.start, combine, elems, None);
             return RemoteOp::done(buf);
         }
         self.write(
@@ -312,12 +304,15 @@ impl<T: Element> WindowEnd<T> {
             Ok(range) => range,
             Err(error) => return RemoteOp::failed(OpError { error, buf }),
         };
-        if let Some((region, start)) = memory_to_update::<T>(target) {
-            let offsets = (start + range.start..).step_by(size_of::<T>());
-            let old: Vec<T> = offsets
-                .zip(buf.elems())
-                .map(|(offset, &elem)| T::update(region, offset, combine, elem))
-                .collect();
+        if let Some(mapped_end) = mapped_to_update::<T>(target) {
+            let mut old = buf.elems().to_vec();
+            self.update_mapped(
+                mapped_end,
+                range.start,
+                combine,
+                buf.elems(),
+                Some(&mut old),
+            );
             buffer::overwrite(&mut buf, &old);
             return RemoteOp::done(buf);
         }
@@ -340,11 +335,22 @@ impl<T: Element> WindowEnd<T> {
         value: T,
         combine: Combine,
     ) -> Fetching<T> {
-        if let Some((region, start)) = memory_to_update::<T>(target) {
-            return match self.updates("fetch_op", target, at, 1, combine) {
-                Ok(range) => Fetching::done(T::update(region, start + range.start, combine, value)),
-                Err(error) => Fetching::failed(error),
+        if let Some(mapped_end) = mapped_to_update::<T>(target) {
+            let range = match self.updates("fetch_op", target, at, 1, combine) {
+                Ok(range) => range,
+                Err(error) => return Fetching::failed(error),
             };
+            let old = if mapped_end.is_updated_singly() {
+                T::update(
+                    &mapped_end.region,
+                    mapped_end.start + range.start,
+                    combine,
+                    value,
+                )
+            } else {
+                self.update_mapped_number(mapped_end, range.start, combine, value)
+            };
+            return Fetching::done(old);
         }
         Fetching::one(self.get_accumulate(target, at, [value], combine))
     }
@@ -363,12 +369,60 @@ impl<T: Element> WindowEnd<T> {
             Ok(range) => range,
             Err(error) => return Fetching::failed(error),
         };
-        if let Some((region, start)) = memory_to_update::<T>(target) {
+        if let Some(MappedEnd {
+            region,
+            start,
+            update_lock,
+        }) = mapped_to_update::<T>(target)
+        {
+            let _held = self.begin_update(update_lock.as_ref(), 1);
             return Fetching::done(T::compare_swap(region, start + range.start, expected, new));
         }
         let kind = T::element_type().compare_swap();
         let ranges = TargetRanges::From(range.start as u64);
         Fetching::two(self.fetch("compare_exchange", target, kind, ranges, [expected, new]))
+    }
+
+    /// Updates numbers of a mapped end from byte `at` on, and stores the old values in `old`.
+    fn update_mapped(
+        &self,
+        mapped_end: &MappedEnd,
+        at: usize,
+        combine: Combine,
+        operands: &[T],
+        mut old: Option<&mut [T]>,
+    ) {
+        let (region, first) = (&mapped_end.region, mapped_end.start + at);
+        let held = self.begin_update(mapped_end.update_lock.as_ref(), operands.len());
+        if let Some(number) = T::element_type().number().filter(|_| held.is_some()) {
+            return number.update_many(BulkUpdate {
+                region,
+                offset: first,
+                combine,
+                operands: bytemuck::cast_slice(operands),
+                old: old.map(bytemuck::cast_slice_mut),
+            });
+        }
+        let offsets = (first..).step_by(size_of::<T>());
+        for (nth, (offset, &operand)) in offsets.zip(operands).enumerate() {
+            let was = T::update(region, offset, combine, operand);
+            if let Some(old) = &mut old {
+                old[nth] = was;
+            }
+        }
+    }
+
+    /// Updates one number of a mapped end, in the cases that need more than an atomic instruction.
+    #[cold]
+    fn update_mapped_number(
+        &self,
+        mapped_end: &MappedEnd,
+        at: usize,
+        combine: Combine,
+        value: T,
+    ) -> T {
+        let _held = self.begin_update(mapped_end.update_lock.as_ref(), 1);
+        T::update(&mapped_end.region, mapped_end.start + at, combine, value)
     }
 
     /// Returns the length of a buffer that is both sent and received into, and so must be full.
@@ -428,9 +482,7 @@ impl<T: Element> WindowEnd<T> {
 
 /// Returns the memory of a target, if this process may update elements in it itself.
 #[inline]
-pub(super) fn memory_to_update<T: Element>(
-    target: &WindowTarget,
-) -> Option<&(MemoryRegion, usize)> {
+pub(super) fn mapped_to_update<T: Element>(target: &WindowTarget) -> Option<&MappedEnd> {
     target.mapped().filter(|_| T::is_updated_in_place())
 }
 

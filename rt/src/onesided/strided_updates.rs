@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::{
     Element, RemoteOp, WindowEnd, WindowTarget,
-    remote::{in_words, memory_to_update},
+    remote::{in_words, mapped_to_update},
 };
 use crate::{
     buffer::{self, RecvBuf, SendBuf},
@@ -29,7 +29,9 @@ impl<T: Element> WindowEnd<T> {
             Ok(ranges) => ranges,
             Err(error) => return RemoteOp::failed(OpError { error, buf }),
         };
-        if let Some((region, start)) = memory_to_update::<T>(target) {
+        if let Some(mapped_end) = mapped_to_update::<T>(target) {
+            let _held = self.begin_update(mapped_end.update_lock.as_ref(), elems.len());
+            let (region, start) = (&mapped_end.region, mapped_end.start);
             for (offset, &elem) in offsets::<T>(&ranges).zip(elems) {
                 T::update(region, start + offset, combine, elem);
             }
@@ -56,7 +58,9 @@ impl<T: Element> WindowEnd<T> {
             Ok(ranges) => ranges,
             Err(error) => return RemoteOp::failed(OpError { error, buf }),
         };
-        if let Some((region, start)) = memory_to_update::<T>(target) {
+        if let Some(mapped_end) = mapped_to_update::<T>(target) {
+            let _held = self.begin_update(mapped_end.update_lock.as_ref(), buf.elems().len());
+            let (region, start) = (&mapped_end.region, mapped_end.start);
             let old: Vec<T> = offsets::<T>(&ranges)
                 .zip(buf.elems())
                 .map(|(offset, &elem)| T::update(region, start + offset, combine, elem))

@@ -5,10 +5,8 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use ripstop_fabric::memory::MemoryRegion;
-
 use crate::{
-    engine::{EpochCounters, PeerEndMemory},
+    engine::{EpochCounters, MappedEnd, PeerEndMemory},
     group::WorldRank,
 };
 
@@ -21,7 +19,7 @@ pub struct WindowTarget {
     /// Length in bytes, known once that rank has introduced itself.
     len: OnceLock<u64>,
     /// Memory where this process loads and stores.
-    mapped: OnceLock<(MemoryRegion, usize)>,
+    mapped: OnceLock<MappedEnd>,
     /// Same end without mapped memory, for operations that must wait for a requested lock.
     unmapped: OnceLock<Box<Self>>,
 }
@@ -63,7 +61,7 @@ impl WindowTarget {
 
     /// Returns the memory where this process loads and stores.
     #[inline]
-    pub(super) fn mapped(&self) -> Option<&(MemoryRegion, usize)> {
+    pub(super) fn mapped(&self) -> Option<&MappedEnd> {
         self.mapped.get()
     }
 

@@ -22,10 +22,12 @@ mod fence;
 mod fence_word;
 mod handlers;
 mod locks;
+mod mapped_end;
 mod number;
 mod ops;
 mod pieces;
 mod poll;
+mod update_lock;
 mod update_queue;
 mod wide_element;
 
@@ -37,11 +39,7 @@ use std::{
 };
 
 use bytemuck::Zeroable;
-use ripstop_fabric::{
-    driver::Driver,
-    memory::{MemoryRegion, RemoteRegion},
-    offload::RemoteCounter,
-};
+use ripstop_fabric::{driver::Driver, memory::RemoteRegion, offload::RemoteCounter};
 
 pub use self::number::Combine;
 use self::{
@@ -60,9 +58,11 @@ pub(crate) use self::{
     epoch_counters::{EpochCounters, NotifyResult},
     fence::{AwaitedFenceCounter, FenceMethod, FenceResult},
     locks::WindowLockKind,
-    number::NumberType,
+    mapped_end::MappedEnd,
+    number::{BulkUpdate, NumberType},
     ops::{TargetRanges, WindowOpKind},
     pieces::{WindowExtent, WindowMemory},
+    update_lock::{UpdateGuard, UpdateLock},
     wide_element::WideElement,
 };
 use super::{Engine, EngineCommons, OneSidedCommand};
@@ -126,6 +126,8 @@ struct WindowEndState {
     /// True while an epoch of fences may be open, in which this rank may store to the memory of all members.
     in_fence_epoch: bool,
     access_guard: WindowAccessGuard,
+    /// Lock of this end's numbers, if other ranks may map them. Without it, each number is updated by an atomic instruction.
+    update_lock: Option<UpdateLock>,
     /// True once the application has dropped its handle.
     closed: bool,
 }
@@ -185,8 +187,7 @@ pub(crate) struct PeerEndMemory {
     /// Length in bytes.
     pub(crate) len: u64,
     key: RemoteRegion,
-    /// Mapping through which this process can load and store the memory, and the offset in it.
-    pub(crate) mapped: Option<(MemoryRegion, usize)>,
+    pub(crate) mapped: Option<MappedEnd>,
 }
 
 impl LazyWindowTable {
@@ -307,17 +308,27 @@ pub(crate) struct WindowPart<'a> {
 
 /// Calls of the application.
 impl Engine {
-    pub(crate) fn open_window(&mut self, id: WindowId, extent: WindowExtent) {
-        let range_of = |memory: &WindowMemory| {
-            crate::buffer::range_of(&memory.region, memory.start, memory.len)
-        };
-        let key = match &extent {
-            WindowExtent::Fixed(memory) => self.driver.expose(range_of(memory)),
-            WindowExtent::OnNode(memory) => {
-                let node = self.driver.node_memory();
-                node.and_then(|node| node.expose_on_node(range_of(memory)))
+    /// Opens an end, and returns the lock of its numbers if it has one.
+    pub(crate) fn open_window(&mut self, id: WindowId, extent: WindowExtent) -> Option<UpdateLock> {
+        let me = self.core.p2p.common.me;
+        let is_mapped = self.driver.mapped_memory().is_some();
+        let (key, update_lock) = match &extent {
+            WindowExtent::Fixed(memory) => {
+                let lock = is_mapped.then(|| memory.update_lock(me)).flatten();
+                // The key to memory with a lock includes its line, which is how other ranks know of it.
+                let len = match lock {
+                    Some(_) => UpdateLock::end(memory.start, memory.len) - memory.start,
+                    None => memory.len,
+                };
+                let range = crate::buffer::range_of(&memory.region, memory.start, len);
+                (self.driver.expose(range), lock)
             }
-            WindowExtent::Growing(_) => None,
+            WindowExtent::OnNode(memory) => {
+                let range = crate::buffer::range_of(&memory.region, memory.start, memory.len);
+                let node = self.driver.node_memory();
+                (node.and_then(|node| node.expose_on_node(range)), None)
+            }
+            WindowExtent::Growing(_) => (None, None),
         };
         let on_node = matches!(extent, WindowExtent::OnNode(_));
         let access_guard = WindowAccessGuard::default();
@@ -339,9 +350,11 @@ impl Engine {
             fences: None,
             in_fence_epoch: false,
             access_guard,
+            update_lock: update_lock.clone(),
             closed: false,
         };
         self.core.windows.ends.insert(id, end);
+        update_lock
     }
 
     /// Closes this end, because the application no longer holds it. Completes the accesses that are still open. The end is freed
@@ -387,6 +400,7 @@ impl Engine {
         self.core
             .windows()
             .reach_counters(&mut *self.driver, id, rank);
+        let me = self.core.p2p.common.me;
         let end = self.core.windows.ends.get_mut(&id)?;
         let on_node = end.on_node;
         let peer_memory = end.peer_end(rank).memory.as_mut()?;
@@ -395,13 +409,15 @@ impl Engine {
             && peer_memory.key.len >= peer_memory.len
         {
             let key = peer_memory.key;
-            peer_memory.mapped = if on_node {
+            let reached = if on_node {
                 let node = self.driver.node_memory();
                 node.and_then(|node| node.reach_on_node(rank, key))
             } else {
                 let memory = self.driver.mapped_memory();
                 memory.and_then(|memory| memory.reach(rank, key))
             };
+            peer_memory.mapped =
+                reached.map(|(region, start)| MappedEnd::new(region, start, peer_memory, me));
         }
         Some(peer_memory.clone())
     }

@@ -1,7 +1,9 @@
 //! Atomic updates of numbers in memory that several ranks may update at the same time.
 
-use ripstop_fabric::memory::MemoryRegion;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+use bytemuck::Pod;
+use ripstop_fabric::memory::MemoryRegion;
 
 /// Operator by which an atomic update combines the number in the window with its operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -191,6 +193,26 @@ impl NumberType {
             .unwrap_or_else(|old| old)
     }
 
+    /// Updates many numbers without atomic instructions. Only for the holder of the end's
+    /// [`UpdateLock`](super::update_lock::UpdateLock).
+    ///
+    /// # Panics
+    /// Panics if the numbers are not inside the region.
+    pub(crate) fn update_many(self, update: BulkUpdate<'_>) {
+        match self {
+            Self::I32 => update.run(integers::<i32>),
+            Self::U32 => update.run(integers::<u32>),
+            Self::F32 => update.run(floats::<f32>),
+            Self::I64 => update.run(integers::<i64>),
+            Self::U64 => update.run(integers::<u64>),
+            Self::F64 => update.run(floats::<f64>),
+            Self::I8 => update.run(integers::<i8>),
+            Self::U8 => update.run(integers::<u8>),
+            Self::I16 => update.run(integers::<i16>),
+            Self::U16 => update.run(integers::<u16>),
+        }
+    }
+
     fn combine(self, combine: Combine, old: u64, new: u64) -> u64 {
         match self {
             Self::I32 => u64::from(
@@ -235,6 +257,64 @@ impl NumberType {
             4 => into[..4].copy_from_slice(&low(bits).to_ne_bytes()),
             _ => into[..8].copy_from_slice(&bits.to_ne_bytes()),
         }
+    }
+}
+
+/// An update of consecutive numbers in a region.
+pub(crate) struct BulkUpdate<'u> {
+    pub(crate) region: &'u MemoryRegion,
+    /// Offset of the first number in the region, in bytes.
+    pub(crate) offset: usize,
+    pub(crate) combine: Combine,
+    /// One operand for each number.
+    pub(crate) operands: &'u [u8],
+    /// Receives the old values, unless they are not wanted.
+    pub(crate) old: Option<&'u mut [u8]>,
+}
+
+impl BulkUpdate<'_> {
+    fn run<N: Pod>(self, one: impl Fn(Combine, N, N) -> N + Copy) {
+        if let Some(old) = self.old {
+            self.region.read(self.offset, old);
+        }
+        if let Ok(operands) = bytemuck::try_cast_slice(self.operands) {
+            return combine_all(self.region, self.offset, self.combine, operands, one);
+        }
+        // Bytes of a message are not aligned for their numbers.
+        let mut aligned = [N::zeroed(); BLOCK];
+        for (nth, bytes) in self.operands.chunks(size_of_val(&aligned)).enumerate() {
+            let operands = &mut aligned[..bytes.len() / size_of::<N>()];
+            bytemuck::cast_slice_mut(operands).copy_from_slice(bytes);
+            let offset = self.offset + nth * size_of::<[N; BLOCK]>();
+            combine_all(self.region, offset, self.combine, operands, one);
+        }
+    }
+}
+
+/// Operands that are aligned at a time.
+const BLOCK: usize = 128;
+
+/// Combines numbers of a region with their operands. Each operator has a loop of its own, which the compiler can turn into
+/// vector instructions.
+fn combine_all<N: Pod>(
+    region: &MemoryRegion,
+    offset: usize,
+    combine: Combine,
+    operands: &[N],
+    one: impl Fn(Combine, N, N) -> N,
+) {
+    match combine {
+        Combine::Sum => region.combine(offset, operands, |old, new| one(Combine::Sum, old, new)),
+        Combine::Product => {
+            region.combine(offset, operands, |old, new| one(Combine::Product, old, new))
+        }
+        Combine::Min => region.combine(offset, operands, |old, new| one(Combine::Min, old, new)),
+        Combine::Max => region.combine(offset, operands, |old, new| one(Combine::Max, old, new)),
+        Combine::And => region.combine(offset, operands, |old, new| one(Combine::And, old, new)),
+        Combine::Or => region.combine(offset, operands, |old, new| one(Combine::Or, old, new)),
+        Combine::Xor => region.combine(offset, operands, |old, new| one(Combine::Xor, old, new)),
+        Combine::Replace => region.write(offset, bytemuck::cast_slice(operands)),
+        Combine::Keep | Combine::MinLoc | Combine::MaxLoc => {}
     }
 }
 
@@ -359,7 +439,48 @@ pub(super) const NUMBERS: [NumberType; 10] = [
 
 #[cfg(test)]
 mod tests {
-    use super::{COMBINES, Combine, NUMBERS, NumberType};
+    use ripstop_fabric::memory::MemoryRegion;
+
+    use super::{BLOCK, BulkUpdate, COMBINES, Combine, NUMBERS, NumberType};
+
+    #[test]
+    fn many_numbers_become_what_each_of_them_becomes_alone() {
+        let count = 2 * BLOCK + 3;
+        for number in NUMBERS {
+            for combine in COMBINES
+                .into_iter()
+                .filter(|&combine| number.allows(combine))
+            {
+                let [many, single] = [(); 2]
+                    .map(|()| MemoryRegion::create("numbers", 8 * (count + 1), false).unwrap());
+                let (size, first) = (number.len(), 8);
+                let filled: Vec<u8> = (0..113).cycle().take(count * size).collect();
+                // Bytes that are not aligned for the numbers, as those of a message.
+                let operands: Vec<u8> = (3..127).cycle().take(count * size + 1).collect();
+                let operands = &operands[1..];
+                many.write(first, &filled);
+                single.write(first, &filled);
+                let mut old = vec![0; filled.len()];
+                number.update_many(BulkUpdate {
+                    region: &many,
+                    offset: first,
+                    combine,
+                    operands,
+                    old: Some(&mut old),
+                });
+                assert_eq!(old, filled, "{number:?} {combine:?}");
+                for (nth, operand) in operands.chunks(size).enumerate() {
+                    number.update(&single, first + nth * size, combine, number.bits(operand));
+                }
+                let [many, single] = [many, single].map(|region| {
+                    let mut bytes = vec![0; region.len()];
+                    region.read(0, &mut bytes);
+                    bytes
+                });
+                assert!(many == single, "{number:?} {combine:?}");
+            }
+        }
+    }
 
     #[test]
     fn codes_name_what_they_came_from_and_nothing_else() {

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use ripstop_fabric::memory::MemoryRegion;
 
-use super::{WindowId, WindowPart};
-use crate::buffer::TypeSig;
+use super::{UpdateLock, WindowId, WindowPart};
+use crate::{buffer::TypeSig, group::WorldRank};
 
 /// Memory that this rank has put behind a window.
 #[derive(Debug)]
@@ -19,6 +19,16 @@ pub(crate) struct WindowMemory {
     pub(crate) region: MemoryRegion,
     /// Offset in the region at which the memory starts, in bytes.
     pub(crate) start: usize,
+    /// True if the region has a zeroed cache line after this memory that is used for nothing else.
+    pub(crate) has_spare_line: bool,
+}
+
+impl WindowMemory {
+    /// Returns the lock of the numbers in this memory, if there is a place for it.
+    pub(super) fn update_lock(&self, me: WorldRank) -> Option<UpdateLock> {
+        let has_place = self.has_spare_line && self.len > 0;
+        has_place.then(|| UpdateLock::behind(&self.region, self.start, self.len, me))
+    }
 }
 
 /// Kind of memory that an end has.

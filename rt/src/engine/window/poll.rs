@@ -110,6 +110,11 @@ impl WindowPart<'_> {
         Some(Ok(()))
     }
 
+    /// Returns true if a rank is down.
+    pub(crate) fn is_rank_down(&self, rank: WorldRank) -> bool {
+        self.common.peers.down(rank).is_some()
+    }
+
     /// Returns the error for data stored to a rank that has failed, or `None` if it has not.
     pub(crate) fn lost_stores_of(&self, rank: WorldRank) -> Option<ErrorKind> {
         let down = self.common.peers.down(rank);

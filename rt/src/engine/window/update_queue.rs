@@ -1,14 +1,15 @@
 //! Queues of updates on their way to targets, and of answers on their way back.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, io};
 
 use ripstop_fabric::driver::PayloadView;
 
 use super::{
-    Engine, WindowId, WindowPart,
-    number::{Combine, NumberType},
+    Engine, WindowEndState, WindowId, WindowPart,
+    number::{BulkUpdate, Combine, NumberType},
     ops::WindowOpKind,
     pieces::GROWING,
+    update_lock::UpdateGuard,
     wide_element::WideElement,
 };
 use crate::{
@@ -16,7 +17,9 @@ use crate::{
     error::ErrorKind,
     group::WorldRank,
     ops::OpSlot,
-    proto::wire::{HeaderBase, OK, OpId, REFUSED, UpdateHeader, UpdateReplyHeader, WireKind},
+    proto::wire::{
+        HeaderBase, NUMBERS_HELD, OK, OpId, REFUSED, UpdateHeader, UpdateReplyHeader, WireKind,
+    },
 };
 
 /// A part of an operation that fits into one message.
@@ -72,7 +75,7 @@ impl WindowPart<'_> {
         }
         let id = WindowId::new(header.ctx, header.tag);
         let done = self.carry_out(id, rank, header, body);
-        let status = if done.is_some() { OK } else { REFUSED };
+        let status = done.as_ref().map_or_else(|&status| status, |_| OK);
         let answer = UpdateReplyHeader {
             base: HeaderBase::new(WireKind::UpdateReply),
             op: header.op,
@@ -84,32 +87,37 @@ impl WindowPart<'_> {
         self.common.peers.mark_to_flush(rank);
     }
 
-    /// Carries out an update and returns the old bytes, empty unless asked for. Returns `None` if the update is malformed or
-    /// outside of an epoch.
+    /// Carries out an update and returns the old bytes, empty unless asked for.
+    ///
+    /// # Errors
+    /// The status for the origin: `REFUSED` if the update is malformed or outside of an epoch, and `NUMBERS_HELD` if another rank
+    /// has stopped in an update of these numbers.
     fn carry_out(
         &self,
         id: WindowId,
         rank: WorldRank,
         header: &UpdateHeader,
         body: PayloadView<'_>,
-    ) -> Option<Vec<u8>> {
+    ) -> Result<Vec<u8>, u64> {
         if !self.is_let_in(id, rank) {
-            return None;
+            return Err(REFUSED);
         }
-        let len = usize::try_from(header.len).ok()?;
-        let kind = kind_of(header.op_code).filter(|_| len <= PIECE_MAX)?;
-        let end = self.windows.ends.get(&id)?;
-        let (region, at) = end.pieces.find(header.at, len)?;
+        let len = usize::try_from(header.len).map_err(|_| REFUSED)?;
+        let kind = kind_of(header.op_code).filter(|_| len <= PIECE_MAX);
+        let kind = kind.ok_or(REFUSED)?;
+        let end = self.windows.ends.get(&id).ok_or(REFUSED)?;
+        let (region, at) = end.pieces.find(header.at, len).ok_or(REFUSED)?;
         let sent = body.to_vec();
         match kind {
             WindowOpKind::Put => {
-                (sent.len() == len).then(|| region.write(at, &sent))?;
-                Some(Vec::new())
+                (sent.len() == len).then_some(()).ok_or(REFUSED)?;
+                region.write(at, &sent);
+                Ok(Vec::new())
             }
             WindowOpKind::Get => {
                 let mut old = vec![0; len];
                 region.read(at, &mut old);
-                Some(old)
+                Ok(old)
             }
             WindowOpKind::Update {
                 number,
@@ -118,21 +126,36 @@ impl WindowPart<'_> {
             } => {
                 let size = number.len();
                 let fits = sent.len() == len && len.is_multiple_of(size) && at.is_multiple_of(size);
-                (fits && number.allows(combine)).then_some(())?;
-                let mut old = sent;
-                for (at, bytes) in (at..).step_by(size).zip(old.chunks_exact_mut(size)) {
-                    let was = number.update(region, at, combine, number.bits(bytes));
-                    number.write(was, bytes);
+                (fits && number.allows(combine))
+                    .then_some(())
+                    .ok_or(REFUSED)?;
+                let mut old = sent.clone();
+                if let Some(_held) = self.begin_update(end, len / size)? {
+                    number.update_many(BulkUpdate {
+                        region,
+                        offset: at,
+                        combine,
+                        operands: &sent,
+                        old: Some(&mut old),
+                    });
+                } else {
+                    for (at, bytes) in (at..).step_by(size).zip(old.chunks_exact_mut(size)) {
+                        let was = number.update(region, at, combine, number.bits(bytes));
+                        number.write(was, bytes);
+                    }
                 }
-                Some(if fetch { old } else { Vec::new() })
+                Ok(if fetch { old } else { Vec::new() })
             }
             WindowOpKind::CompareSwap { number } => {
                 let size = number.len();
-                (sent.len() == 2 * size && len == size && at.is_multiple_of(size)).then_some(())?;
+                (sent.len() == 2 * size && len == size && at.is_multiple_of(size))
+                    .then_some(())
+                    .ok_or(REFUSED)?;
                 let (expected, new) = (number.bits(&sent), number.bits(&sent[size..]));
                 let mut old = vec![0; size];
+                let _held = self.begin_update(end, 1)?;
                 number.write(number.compare_swap(region, at, expected, new), &mut old);
-                Some(old)
+                Ok(old)
             }
             WindowOpKind::UpdateWide {
                 element,
@@ -141,23 +164,48 @@ impl WindowPart<'_> {
             } => {
                 let size = element.len();
                 let fits = sent.len() == len && len.is_multiple_of(size) && at.is_multiple_of(size);
-                (fits && element.allows(combine)).then_some(())?;
+                (fits && element.allows(combine))
+                    .then_some(())
+                    .ok_or(REFUSED)?;
+                let _held = self.begin_update(end, len / size)?;
                 let mut old = sent;
                 for (at, bytes) in (at..).step_by(size).zip(old.chunks_exact_mut(size)) {
                     let was = element.update(region, at, combine, element.bits(bytes));
                     element.write(was, bytes);
                 }
-                Some(if fetch { old } else { Vec::new() })
+                Ok(if fetch { old } else { Vec::new() })
             }
             WindowOpKind::CompareSwapWide { element } => {
                 let size = element.len();
-                (sent.len() == 2 * size && len == size && at.is_multiple_of(size)).then_some(())?;
+                (sent.len() == 2 * size && len == size && at.is_multiple_of(size))
+                    .then_some(())
+                    .ok_or(REFUSED)?;
+                let _held = self.begin_update(end, 1)?;
                 let (expected, new) = (element.bits(&sent), element.bits(&sent[size..]));
                 let mut old = vec![0; size];
                 element.write(element.compare_swap(region, at, expected, new), &mut old);
-                Some(old)
+                Ok(old)
             }
         }
+    }
+
+    /// Begins an update of an end's numbers. Returns the held lock, or `None` if each number is updated by an atomic instruction.
+    fn begin_update<'e>(
+        &self,
+        end: &'e WindowEndState,
+        count: usize,
+    ) -> Result<Option<UpdateGuard<'e>>, u64> {
+        let Some(lock) = &end.update_lock else {
+            return Ok(None);
+        };
+        let mut left = YIELDS_MAX;
+        lock.begin(count, |holder| {
+            left -= 1;
+            if left == 0 {
+                return Err(NUMBERS_HELD);
+            }
+            Ok(self.common.peers.down(holder).is_some())
+        })
     }
 
     pub(in crate::engine) fn handle_update_reply(
@@ -192,10 +240,10 @@ impl WindowPart<'_> {
         let offset = usize::try_from(header.from).unwrap_or(usize::MAX);
         let filled = body.is_empty() || slot.fill(offset, body);
         let (ctx, tag) = (slot.info.ctx, slot.info.tag.unwrap_or_default());
-        let outcome = if header.status == OK && filled {
-            Ok(())
-        } else {
-            Err(self.refusal(WindowId::new(ctx, tag), rank))
+        let outcome = match header.status {
+            OK if filled => Ok(()),
+            NUMBERS_HELD => Err(held_up(rank, tag)),
+            _ => Err(self.refusal(WindowId::new(ctx, tag), rank)),
         };
         self.remote_part_over(header.op, outcome);
     }
@@ -358,5 +406,18 @@ fn kind_of(code: u64) -> Option<WindowOpKind> {
     (code_of(kind) == code).then_some(kind)
 }
 
+/// Returns the error for an update that did not take place because of another rank's update.
+fn held_up(rank: WorldRank, window: u32) -> ErrorKind {
+    let sentence = format!(
+        "another rank has begun to update the numbers of rank {rank} of the world in window {window}, and does not go on: see \
+         whether a signal or a debugger has stopped its process"
+    );
+    ErrorKind::Transport(io::Error::new(io::ErrorKind::TimedOut, sentence).into())
+}
+
 /// Most bytes of memory that one update may access.
 const PIECE_MAX: usize = 2048;
+
+/// Most times that this rank yields its processor to the holder of an update lock, during which it makes no turns. An update
+/// takes microseconds, so only a rank whose process was stopped is waited for that often.
+const YIELDS_MAX: u32 = 1_000_000;

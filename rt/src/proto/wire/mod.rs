@@ -244,6 +244,8 @@ pub(crate) const OK: u64 = 0;
 pub(crate) const REFUSED: u64 = 1;
 /// Status: the communicator is revoked.
 pub(crate) const REVOKED: u64 = 2;
+/// Status: another rank has begun to update the same numbers, and did not go on.
+pub(crate) const NUMBERS_HELD: u64 = 3;
 
 /// Header of [`WireKind::StallProbe`], [`WireKind::ProgramDone`], [`WireKind::Quiesce`] and [`WireKind::Quiesced`]. It names a
 /// collective, and has the signature of the sender's call.
