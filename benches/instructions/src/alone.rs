@@ -10,7 +10,7 @@ use crate::RowResult;
 pub(crate) type LoneRow = fn(Comm, usize) -> Pin<Box<dyn Future<Output = RowResult>>>;
 
 /// The rows by their names.
-pub(crate) const LONE_ROWS: [(&str, LoneRow); 13] = [
+pub(crate) const LONE_ROWS: [(&str, LoneRow); 14] = [
     ("message", |world, calls| Box::pin(message(world, calls))),
     ("channel", |world, calls| Box::pin(channel(world, calls))),
     ("send_copy", |world, calls| {
@@ -28,6 +28,9 @@ pub(crate) const LONE_ROWS: [(&str, LoneRow); 13] = [
     ("put", |world, calls| Box::pin(put(world, calls))),
     ("fetch_add", |world, calls| {
         Box::pin(fetch_add(world, calls))
+    }),
+    ("accumulate", |world, calls| {
+        Box::pin(accumulate(world, calls))
     }),
     ("pscw", |world, calls| Box::pin(pscw(world, calls))),
 ];
@@ -154,6 +157,19 @@ async fn fetch_add(world: Comm, calls: usize) -> RowResult {
     Ok(window.free().await?)
 }
 
+/// A sum of 4 KiB.
+async fn accumulate(world: Comm, calls: usize) -> RowResult {
+    let window = Window::<u64>::allocate(&world, NUMBERS).await?;
+    let window = window.into_passive().await?;
+    let epoch = window.lock_all().await?;
+    let mut block = vec![1; NUMBERS];
+    for _ in 0..calls {
+        block = epoch.accumulate(0, 0, block, Sum).await?;
+    }
+    epoch.unlock().await;
+    Ok(window.free().await?)
+}
+
 async fn pscw(world: Comm, calls: usize) -> RowResult {
     let mut window = Window::<u64>::allocate(&world, 1).await?;
     for _ in 0..calls {
@@ -171,3 +187,4 @@ async fn passive_window(world: &Comm) -> Result<PassiveWindow<u64>, ripstop::Err
 }
 
 const TAG: u32 = 7;
+const NUMBERS: usize = 512;

@@ -28,7 +28,7 @@ const fn row(
 }
 
 /// The rows, in the order of the table.
-pub(super) const ROWS: [CountedRow; 19] = [
+pub(super) const ROWS: [CountedRow; 20] = [
     row(
         "message",
         "message to oneself, 8 B: recv_into, send, wait for both",
@@ -73,6 +73,12 @@ pub(super) const ROWS: [CountedRow; 19] = [
     row(
         "fetch_add",
         "fetch_add, in a passive epoch",
+        None,
+        [None; 2],
+    ),
+    row(
+        "accumulate",
+        "accumulate of 512 numbers of 8 B, in a passive epoch",
         None,
         [None; 2],
     ),
