@@ -29,12 +29,12 @@ pub use ripstop_rma::{NodeWindow, Window};
 /// The trait of types that may travel, and the macro that derives it.
 pub use ripstop_rt::buffer::Wire;
 pub use ripstop_rt::{
-    AbortedTask, BitAnd, BitOr, BitXor, Builder, Cart, Channel, Comm, Commutative, ENDED_BY_PEER,
-    Error, ErrorKind, FailureEvidence, Failures, Halo, HaloInFlight, JoinHandle, Located,
-    LogicalAnd, LogicalOr, LogicalXor, Matched, Max, MaxLoc, Messages, Min, MinLoc, OpError,
-    OperationInFlight, PackedMessage, Pending, Product, RecvOp, RecvPackedOp, ReduceOp, Result,
-    Runtime, RuntimeHandle, Scope, SendCopyOp, SendOp, SendRecvOp, Source, Status, Sum, Tag, boot,
-    buffer, sim,
+    AbortedTask, BitAnd, BitOr, BitXor, Builder, Cart, Channel, ChannelRecv, Comm, Commutative,
+    ENDED_BY_PEER, Error, ErrorKind, FailureEvidence, Failures, Halo, HaloInFlight, JoinHandle,
+    Located, LogicalAnd, LogicalOr, LogicalXor, Matched, Max, MaxLoc, Messages, Min, MinLoc,
+    OpError, OperationInFlight, PackedMessage, Pending, Product, RecvOp, RecvPackedOp, ReduceOp,
+    Result, Runtime, RuntimeHandle, Scope, SendCopyOp, SendOp, SendRecvOp, Source, Status, Sum,
+    Tag, boot, buffer, sim,
 };
 #[cfg(feature = "serde")]
 pub use ripstop_rt::{EncodedByte, RecvValueOp};

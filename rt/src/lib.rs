@@ -92,10 +92,10 @@ pub use self::foreign_types::{EncodedByte, RecvValueOp};
 pub use self::{
     boot::inquest::ENDED_BY_PEER,
     comm::{
-        BitAnd, BitOr, BitXor, Cart, Channel, Comm, Commutative, Failures, Halo, HaloInFlight,
-        Located, LogicalAnd, LogicalOr, LogicalXor, Matched, Max, MaxLoc, Messages, Min, MinLoc,
-        PackedMessage, Product, RecvOp, RecvPackedOp, ReduceOp, SendCopyOp, SendOp, SendRecvOp,
-        Source, Status, Sum, Tag,
+        BitAnd, BitOr, BitXor, Cart, Channel, ChannelRecv, Comm, Commutative, Failures, Halo,
+        HaloInFlight, Located, LogicalAnd, LogicalOr, LogicalXor, Matched, Max, MaxLoc, Messages,
+        Min, MinLoc, PackedMessage, Product, RecvOp, RecvPackedOp, ReduceOp, SendCopyOp, SendOp,
+        SendRecvOp, Source, Status, Sum, Tag,
     },
     engine::{Footprint, Pool},
     error::{Error, ErrorKind, OpError, Result},

@@ -177,8 +177,10 @@ async fn play_many(role: &str, world: &Comm) -> Result<(), ripstop::Error> {
             }
         }
         "events" => {
-            let inbox = world.recv::<u64>(other, 7); // reported
-            world.send(other, 7, [1_u64, 2]).await?;
+            // A trace sees also what channels would do by their short path.
+            let channel = world.channel::<u64>(other, 7)?;
+            let inbox = channel.recv_into([0; 2]); // reported
+            channel.send([1, 2]).await?;
             inbox.await?;
             world.barrier().await?;
             world.dup().await?.revoke();

@@ -19,7 +19,7 @@ pub(crate) use alloc::{range_of, word_of};
 pub use nested::NestedLayout;
 pub use part::Part;
 pub use reg::{RegBuf, Registered};
-pub(crate) use room::{fill, overwrite, room, zeros};
+pub(crate) use room::{fill, overwrite, receive, room, zeros};
 pub use strided::{Layout, Strided};
 pub use wire::{TypeSig, Wire};
 

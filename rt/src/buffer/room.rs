@@ -1,7 +1,7 @@
 //! The room of buffers: how much there is, and writing to it.
 #![expect(unsafe_code, reason = "writes to room that may be uninitialized")]
 
-use std::slice;
+use std::{mem::MaybeUninit, slice};
 
 use ripstop_fabric::driver::PayloadView;
 
@@ -18,6 +18,26 @@ pub fn room<B: RecvBuf>(buf: &mut B) -> usize {
 #[must_use]
 pub fn zeros<T: Wire>(len: usize) -> Option<Vec<T>> {
     bytemuck::allocation::try_zeroed_vec(len).ok()
+}
+
+/// Copies a message to the start of a buffer's room, as its receive does. The message is whole elements.
+///
+/// # Panics
+/// Panics if there is less room.
+#[inline(always)]
+pub(crate) fn receive<B: RecvBuf>(buf: &mut B, message: PayloadView<'_>) {
+    // SAFETY: only initialized elements are written below, because any bytes are a valid element.
+    let room = unsafe { buf.spare() };
+    let (start, bytes) = (
+        room.as_mut_ptr().cast::<MaybeUninit<u8>>(),
+        size_of_val(room),
+    );
+    // SAFETY: the same memory as bytes, borrowed for the same time.
+    let room = unsafe { slice::from_raw_parts_mut(start, bytes) };
+    message.copy_to(&mut room[..message.len()]);
+    let len = message.len().checked_div(size_of::<B::Elem>());
+    // SAFETY: these elements were just written, and within the room.
+    unsafe { buf.set_filled(len.unwrap_or(0)) };
 }
 
 /// Fills a buffer with the bytes of `payload`.

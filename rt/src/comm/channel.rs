@@ -2,9 +2,9 @@
 
 use std::{marker::PhantomData, panic::Location};
 
-use super::{Comm, RecvOp, SendOp, Source, Tag};
+use super::{ChannelRecv, Comm, RecvOp, SendOp, Source, Status, Tag};
 use crate::{
-    buffer::{RecvBuf, SendBuf, Wire},
+    buffer::{RecvBuf, SendBuf, Wire, room},
     error::Result,
     ops::OpInfo,
 };
@@ -17,6 +17,8 @@ pub struct Channel<T: Wire> {
     comm: Comm,
     /// What sends and receives have in common. Has no peer if the channel is to no rank.
     info: OpInfo,
+    /// Rank of the peer in the communicator, for the status of its messages.
+    peer: usize,
     elem: PhantomData<fn() -> T>,
 }
 
@@ -33,12 +35,15 @@ impl<T: Wire> Channel<T> {
         Ok(Self {
             comm: comm.clone(),
             info,
+            peer: peer.unwrap_or(Status::NO_RANK),
             elem: PhantomData,
         })
     }
 
     /// Sends like [`Comm::send`].
-    #[inline]
+    ///
+    /// Output: `Result<B, OpError<B>>`.
+    #[inline(always)]
     #[track_caller]
     pub fn send<B: SendBuf<Elem = T>>(&self, buf: B) -> SendOp<B> {
         let at = Location::caller();
@@ -49,13 +54,29 @@ impl<T: Wire> Channel<T> {
     }
 
     /// Receives like [`Comm::recv_into`].
-    #[inline]
+    ///
+    /// Output: `Result<(B, Status), OpError<B>>`.
+    #[inline(always)]
     #[track_caller]
-    pub fn recv_into<B: RecvBuf<Elem = T>>(&self, buf: B) -> RecvOp<B> {
+    pub fn recv_into<B: RecvBuf<Elem = T>>(&self, mut buf: B) -> ChannelRecv<B> {
         let at = Location::caller();
         if self.info.peer.is_none() {
-            return RecvOp::from_no_rank(buf, Tag::Is(self.info.tag.unwrap_or(0)));
+            let tag = Tag::Is(self.info.tag.unwrap_or(0));
+            return ChannelRecv::posted(RecvOp::from_no_rank(buf, tag));
         }
-        self.comm.start_recv(&self.info, at, buf)
+        if let Some(fault) = buf.fault() {
+            let info = OpInfo { at, ..self.info };
+            let failed = self.comm.unusable("recv", info, fault, buf);
+            return ChannelRecv::posted(RecvOp::failed(failed));
+        }
+        let shared = self.comm.shared();
+        let len = room(&mut buf) * size_of::<T>();
+        match shared.start_recv_in_place(&self.info, at, len) {
+            Ok(ticket) => ChannelRecv::in_place(&self.comm, ticket, self.peer, buf),
+            Err(engine) => {
+                let ticket = shared.start_other_recv(engine, &self.info, at, buf);
+                ChannelRecv::posted(RecvOp::new(&self.comm, ticket))
+            }
+        }
     }
 }

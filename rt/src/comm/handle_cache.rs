@@ -88,9 +88,12 @@ pub(super) fn clone_handle(comm: &Comm) -> Comm {
 pub(super) fn cache_handle(comm: Comm) {
     // The handle stays outside of this closure, which is short enough to be inlined.
     let is_kept = SPARE.with(|spare| {
-        let fits = spare.are_of(&comm) && spare.count.get() < SPARE_MAX && !spare.are_last(&comm);
-        spare.count.set(spare.count.get() + usize::from(fits));
-        fits
+        let count = spare.count.get();
+        if !spare.are_of(&comm) || count >= SPARE_MAX || spare.are_last(&comm) {
+            return false;
+        }
+        spare.count.set(count + 1);
+        true
     });
     if is_kept {
         mem::forget(comm); // it is counted

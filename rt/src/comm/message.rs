@@ -386,7 +386,7 @@ impl Comm {
         }
         // The buffer is moved only if the message does not leave at once.
         let bytes = bytemuck::cast_slice(buf.elems());
-        if !matches!(self.shared().try_send(info, bytes), Ok(true)) {
+        if !self.shared().send_at_once(info, bytes) {
             return self.start_unsent(OpInfo { at, ..*info }, buf);
         }
         if bytes.len() >= LONG {
@@ -396,7 +396,7 @@ impl Comm {
     }
 
     #[cold]
-    fn unusable<B>(
+    pub(super) fn unusable<B>(
         &self,
         op: &'static str,
         info: OpInfo,

@@ -8,6 +8,9 @@ mod alone;
 mod calm_tests;
 mod cart;
 mod channel;
+mod channel_recv;
+#[cfg(all(test, not(loom)))]
+mod channel_tests;
 mod collective;
 mod copy;
 mod create;
@@ -42,6 +45,7 @@ pub(crate) use self::{agreement::AgreementPlace, create_queue::CreateQueues};
 pub use self::{
     cart::Cart,
     channel::Channel,
+    channel_recv::ChannelRecv,
     copy::SendCopyOp,
     halo::{Halo, HaloInFlight},
     op::{RecvOp, SendOp},

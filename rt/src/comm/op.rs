@@ -3,7 +3,6 @@
 use std::{
     fmt,
     future::poll_fn,
-    mem,
     pin::Pin,
     task::{Context, Poll, ready},
     time::Duration,
@@ -25,7 +24,8 @@ use crate::{
 /// message is still sent, and the buffer is dropped afterwards.
 #[must_use = "await it, or call `detach`"]
 pub struct SendOp<B> {
-    state: MessageOpState<B, B>,
+    /// `None` after completion.
+    state: Option<MessageOpState<B, B>>,
 }
 
 /// A posted receive. It proceeds whether or not it is polled.
@@ -34,7 +34,8 @@ pub struct SendOp<B> {
 /// `select!` and time limits lose no message.
 #[must_use = "await it; dropping it takes the receive back"]
 pub struct RecvOp<B> {
-    state: MessageOpState<B, Box<(B, Status)>>,
+    /// `None` after completion.
+    state: Option<MessageOpState<B, Box<(B, Status)>>>,
 }
 
 // The type is small, because futures are moved around. Failures are rare, so they are boxed, as are receives from no rank.
@@ -42,13 +43,12 @@ enum MessageOpState<B, Done> {
     Done(Done),
     Failed(Box<OpError<B>>),
     InFlight(MessageFlight<B>),
-    Taken,
 }
 
 /// The part of an operation that its future holds.
-struct MessageFlight<B> {
-    ticket: OpTicket<B>,
-    comm: Comm,
+pub(super) struct MessageFlight<B> {
+    pub(super) ticket: OpTicket<B>,
+    pub(super) comm: Comm,
 }
 
 /// Outcome of a receive: the buffer, information about the message in it, and the communicator.
@@ -66,20 +66,20 @@ impl<B> SendOp<B> {
                 MessageOpState::InFlight(MessageFlight::new(comm, ticket))
             }
         };
-        Self { state }
+        Self { state: Some(state) }
     }
 
     /// Returns a send whose bytes have left, so that the buffer is free.
     #[inline]
     pub(super) const fn sent(buf: B) -> Self {
         Self {
-            state: MessageOpState::Done(buf),
+            state: Some(MessageOpState::Done(buf)),
         }
     }
 
     pub(super) fn failed(error: OpError<B>) -> Self {
         Self {
-            state: MessageOpState::Failed(Box::new(error)),
+            state: Some(MessageOpState::Failed(Box::new(error))),
         }
     }
 
@@ -88,13 +88,13 @@ impl<B> SendOp<B> {
 
     /// Returns true if the call that made the send could not start it.
     pub(super) fn failed_at_once(&self) -> bool {
-        matches!(self.state, MessageOpState::Failed(_))
+        matches!(self.state, Some(MessageOpState::Failed(_)))
     }
 
     /// Returns true if awaiting this would not wait.
     pub fn is_done(&self) -> bool {
         match &self.state {
-            MessageOpState::InFlight(flight) => flight.is_done(),
+            Some(MessageOpState::InFlight(flight)) => flight.is_done(),
             _ => true,
         }
     }
@@ -105,7 +105,7 @@ impl<B> SendOp<B> {
     /// agreement with the receiver, so the future may take a little longer than `limit`. If the receiver is in `inline`
     /// mode, it takes as long as the receiver computes.
     pub fn timeout(self, limit: Duration) -> Self {
-        if let MessageOpState::InFlight(flight) = &self.state {
+        if let Some(MessageOpState::InFlight(flight)) = &self.state {
             flight.set_timer(limit);
         }
         self
@@ -120,12 +120,13 @@ impl<B: Send + 'static> Future for SendOp<B> {
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         ready!(poll_proceed(cx));
-        if matches!(self.state, MessageOpState::Done(_))
-            && let MessageOpState::Done(buf) = mem::replace(&mut self.state, MessageOpState::Taken)
-        {
-            return Poll::Ready(Ok(buf));
+        match self.state.take() {
+            Some(MessageOpState::Done(buf)) => Poll::Ready(Ok(buf)),
+            unsent => {
+                self.state = unsent;
+                self.poll_unsent(cx)
+            }
         }
-        self.poll_unsent(cx)
     }
 }
 
@@ -133,15 +134,13 @@ impl<B: Send + 'static> SendOp<B> {
     /// Polls a send that was in flight when it was made, or that failed.
     #[inline(never)]
     fn poll_unsent(&mut self, cx: &Context<'_>) -> Poll<Result<B, OpError<B>>> {
-        if let MessageOpState::InFlight(flight) = &self.state {
+        if let Some(MessageOpState::InFlight(flight)) = &self.state {
             let ticket = &flight.ticket;
             let shared = flight.comm.shared();
             let (outcome, buf) = ready!(shared.poll(ticket.op, cx.waker(), |core| {
                 core.p2p.common.take_send(ticket)
             }));
-            let MessageOpState::InFlight(flight) =
-                mem::replace(&mut self.state, MessageOpState::Taken)
-            else {
+            let Some(MessageOpState::InFlight(flight)) = self.state.take() else {
                 unreachable!("just seen")
             };
             return Poll::Ready(match outcome {
@@ -152,8 +151,8 @@ impl<B: Send + 'static> SendOp<B> {
                 Err(failure) => Err(failed("send", &flight.comm, *failure, buf)),
             });
         }
-        match mem::replace(&mut self.state, MessageOpState::Taken) {
-            MessageOpState::Failed(error) => Poll::Ready(Err(*error)),
+        match self.state.take() {
+            Some(MessageOpState::Failed(error)) => Poll::Ready(Err(*error)),
             _ => panic!("a send was polled after it had completed"),
         }
     }
@@ -162,7 +161,7 @@ impl<B: Send + 'static> SendOp<B> {
 impl<B> Drop for SendOp<B> {
     #[inline(always)]
     fn drop(&mut self) {
-        if let MessageOpState::InFlight(flight) = &self.state {
+        if let Some(MessageOpState::InFlight(flight)) = &self.state {
             flight.detach();
         }
     }
@@ -172,7 +171,7 @@ impl<B> RecvOp<B> {
     /// Returns true if awaiting this would not wait.
     pub fn is_done(&self) -> bool {
         match &self.state {
-            MessageOpState::InFlight(flight) => flight.is_done(),
+            Some(MessageOpState::InFlight(flight)) => flight.is_done(),
             _ => true,
         }
     }
@@ -180,7 +179,7 @@ impl<B> RecvOp<B> {
     /// Gives up after `limit`. The error is then `TimedOut` and carries the buffer. A message that is already being
     /// written to the buffer completes instead.
     pub fn timeout(self, limit: Duration) -> Self {
-        if let MessageOpState::InFlight(flight) = &self.state {
+        if let Some(MessageOpState::InFlight(flight)) = &self.state {
             flight.set_timer(limit);
         }
         self
@@ -190,13 +189,13 @@ impl<B> RecvOp<B> {
 impl<B: RecvBuf> RecvOp<B> {
     pub(super) fn new(comm: &Comm, ticket: OpTicket<B>) -> Self {
         Self {
-            state: MessageOpState::InFlight(MessageFlight::new(comm, ticket)),
+            state: Some(MessageOpState::InFlight(MessageFlight::new(comm, ticket))),
         }
     }
 
     pub(crate) fn failed(error: OpError<B>) -> Self {
         Self {
-            state: MessageOpState::Failed(Box::new(error)),
+            state: Some(MessageOpState::Failed(Box::new(error))),
         }
     }
 
@@ -212,22 +211,21 @@ impl<B: RecvBuf> RecvOp<B> {
             len: 0,
         };
         Self {
-            state: MessageOpState::Done(Box::new((buf, status))),
+            state: Some(MessageOpState::Done(Box::new((buf, status)))),
         }
     }
 
     /// Takes a message that has arrived, if the receive needs nothing else.
     #[inline(always)]
     fn take_arrived(&mut self) -> Option<(B, Status)> {
-        let MessageOpState::InFlight(flight) = &self.state else {
+        let Some(MessageOpState::InFlight(flight)) = &self.state else {
             return None;
         };
         let (landed, buf) = flight
             .comm
             .shared()
             .try_take(|core| core.p2p.common.ops.take_landed(&flight.ticket))?;
-        let MessageOpState::InFlight(flight) = mem::replace(&mut self.state, MessageOpState::Taken)
-        else {
+        let Some(MessageOpState::InFlight(flight)) = self.state.take() else {
             unreachable!("just seen")
         };
         let status = status_of::<B::Elem>(&flight.comm, &landed);
@@ -239,7 +237,7 @@ impl<B: RecvBuf> RecvOp<B> {
     #[inline(always)]
     fn turn_for_expected(&self) -> bool {
         match &self.state {
-            MessageOpState::InFlight(flight) => {
+            Some(MessageOpState::InFlight(flight)) => {
                 let shared = flight.comm.shared();
                 shared.turn_for_expected(flight.ticket.op)
             }
@@ -249,15 +247,14 @@ impl<B: RecvBuf> RecvOp<B> {
 
     /// Polls for the received message and its communicator. Makes no turns if that `has_turned`.
     fn poll_landed(&mut self, cx: &Context<'_>, has_turned: bool) -> Poll<RecvOutcome<B>> {
-        let MessageOpState::InFlight(flight) = &self.state else {
+        let Some(MessageOpState::InFlight(flight)) = &self.state else {
             return Poll::Ready(Err(self.take_failure()));
         };
         let ticket = &flight.ticket;
         let shared = flight.comm.shared();
         let take = |core: &mut EngineCore| core.p2p.common.take_recv(ticket);
         let (outcome, buf) = ready!(shared.poll_after(has_turned, ticket.op, cx.waker(), take));
-        let MessageOpState::InFlight(flight) = mem::replace(&mut self.state, MessageOpState::Taken)
-        else {
+        let Some(MessageOpState::InFlight(flight)) = self.state.take() else {
             unreachable!("just seen")
         };
         Poll::Ready(match outcome {
@@ -269,8 +266,8 @@ impl<B: RecvBuf> RecvOp<B> {
     /// Polls a receive that waits, or was never in flight: its arguments were wrong, or it names no rank.
     #[inline(never)]
     fn poll_unreceived(&mut self, cx: &Context<'_>) -> Poll<Result<(B, Status), OpError<B>>> {
-        if matches!(self.state, MessageOpState::Done(_))
-            && let MessageOpState::Done(done) = mem::replace(&mut self.state, MessageOpState::Taken)
+        if matches!(self.state, Some(MessageOpState::Done(_)))
+            && let Some(MessageOpState::Done(done)) = self.state.take()
         {
             return Poll::Ready(Ok(*done));
         }
@@ -287,8 +284,8 @@ impl<B: RecvBuf> RecvOp<B> {
     }
 
     fn take_failure(&mut self) -> OpError<B> {
-        match mem::replace(&mut self.state, MessageOpState::Taken) {
-            MessageOpState::Failed(error) => *error,
+        match self.state.take() {
+            Some(MessageOpState::Failed(error)) => *error,
             _ => panic!("a receive was polled after it had completed"),
         }
     }
@@ -317,10 +314,8 @@ impl<B: RecvBuf> RecvOp<B> {
 
     /// Takes the receive back if no message has come: it then ends in `Cancelled`.
     pub(super) fn unpost(&self) {
-        if let MessageOpState::InFlight(flight) = &self.state {
-            let op = flight.ticket.op;
-            let shared = flight.comm.shared();
-            shared.with(|engine| engine.core.p2p.unpost(op, ErrorKind::Cancelled));
+        if let Some(MessageOpState::InFlight(flight)) = &self.state {
+            flight.unpost();
         }
     }
 }
@@ -341,7 +336,7 @@ impl<B: RecvBuf> Future for RecvOp<B> {
 impl<B> Drop for RecvOp<B> {
     #[inline(always)]
     fn drop(&mut self) {
-        if let MessageOpState::InFlight(flight) = &self.state {
+        if let Some(MessageOpState::InFlight(flight)) = &self.state {
             flight.take_back();
         }
     }
@@ -353,7 +348,7 @@ impl<B> Unpin for RecvOp<B> {}
 
 impl<B> MessageFlight<B> {
     #[inline]
-    fn new(comm: &Comm, ticket: OpTicket<B>) -> Self {
+    pub(super) fn new(comm: &Comm, ticket: OpTicket<B>) -> Self {
         let comm = handle_cache::clone_handle(comm);
         Self { ticket, comm }
     }
@@ -364,20 +359,27 @@ impl<B> MessageFlight<B> {
         shared.with(|engine| engine.core.p2p.common.detach(self.ticket.op));
     }
 
+    /// Takes a receive back if no message has come: it then ends in `Cancelled`.
+    pub(super) fn unpost(&self) {
+        let op = self.ticket.op;
+        let shared = self.comm.shared();
+        shared.with(|engine| engine.core.p2p.unpost(op, ErrorKind::Cancelled));
+    }
+
     #[cold]
-    fn take_back(&self) {
+    pub(super) fn take_back(&self) {
         self.comm.shared().with(|engine| {
             engine.core.p2p.drop_recv(self.ticket.op);
             engine.flush();
         });
     }
 
-    fn is_done(&self) -> bool {
+    pub(super) fn is_done(&self) -> bool {
         let shared = self.comm.shared();
         shared.test_condition(|engine| engine.core.p2p.common.is_done(self.ticket.op))
     }
 
-    fn set_timer(&self, limit: Duration) {
+    pub(super) fn set_timer(&self, limit: Duration) {
         let shared = self.comm.shared();
         let deadline = shared.clock.now() + limit;
         shared.with(|engine| engine.core.p2p.common.set_timer(deadline, self.ticket.op));
@@ -395,7 +397,7 @@ pub(super) fn status_of<T>(comm: &Comm, landed: &MessageStatus) -> Status {
     }
 }
 
-fn failed<B>(op: &'static str, comm: &Comm, failure: OpFailure, buf: B) -> OpError<B> {
+pub(super) fn failed<B>(op: &'static str, comm: &Comm, failure: OpFailure, buf: B) -> OpError<B> {
     let error = error_of(op, comm, &failure.info, failure.kind);
     OpError { error, buf }
 }

@@ -8,6 +8,9 @@
 //! it and a message that this rank sends to itself, because whatever looks at posted receives first ends the calm, and that
 //! posts the receive like any other. It is the only one, so it is the earliest.
 //!
+//! The receive of a channel for a short message keeps its buffer in its future, and its message comes to a *place*: the room of
+//! its slot. So the call and the end of such a receive move no buffer, and everything else treats it like any other receive.
+//!
 //! A poll of the expected receive makes turns without ending the calm. A short message of another rank is then copied straight
 //! into the receive (rt/src/engine/point_to_point/expected_recv.rs). Everything else that a turn finds ends the calm first.
 
@@ -16,7 +19,7 @@ use std::panic::Location;
 use super::{Engine, PointToPoint, commons::CalmState};
 use crate::{
     buffer::RecvBuf,
-    ops::{EXPECTED_SLOT, OpInfo, OpTicket},
+    ops::{EXPECTED_SLOT, OpInfo, OpTicket, PLACE_LEN, PlacedBytes},
     proto::wire::OpId,
 };
 
@@ -54,6 +57,31 @@ impl Engine {
         is_calm
     }
 
+    /// Returns true if a receive can be expected now: nothing unusual is known, it would be the only one, and no message waits.
+    #[inline(always)]
+    fn may_expect(&mut self) -> bool {
+        let known = self.core.p2p.common.calm;
+        let is_calm =
+            known == CalmState::Calm || known == CalmState::Disturbed && self.look_for_calm();
+        is_calm && self.core.p2p.tables().is_idle() && self.core.p2p.common.ops.may_expect()
+    }
+
+    /// Creates a receive with a place of `len` bytes for its message, if it can be expected. Its own buffer stays elsewhere.
+    #[inline(always)]
+    pub(crate) fn expect_in_place(
+        &mut self,
+        info: &OpInfo,
+        at: &'static Location<'static>,
+        len: usize,
+    ) -> Option<OpTicket<PlacedBytes>> {
+        if len > PLACE_LEN || !self.may_expect() {
+            return None;
+        }
+        let common = &mut self.core.p2p.common;
+        common.calm = CalmState::Expecting;
+        Some(common.ops.hold_expected_place(info, at, len))
+    }
+
     /// Creates a receive and posts it, if nothing unusual is known. Otherwise returns the receive to be posted.
     #[inline(always)]
     pub(crate) fn recv_calmly<B: RecvBuf>(
@@ -62,9 +90,9 @@ impl Engine {
         at: &'static Location<'static>,
         buf: B,
     ) -> (OpTicket<B>, bool) {
-        let is_calm = self.is_calm();
+        let may_expect = self.may_expect();
         let p2p = &mut self.core.p2p;
-        if is_calm && p2p.may_expect() {
+        if may_expect {
             let ticket = p2p.common.ops.hold_expected(info, at, buf);
             p2p.common.calm = CalmState::Expecting; // only now, because the buffer's own code may panic
             return (ticket, true);
@@ -72,8 +100,20 @@ impl Engine {
         (p2p.common.ops.hold_recv(OpInfo { at, ..*info }, buf), false)
     }
 
-    /// Sends a short message, if nothing unusual is known and the message can leave at once. Otherwise changes nothing that
-    /// matters, and returns false.
+    /// Gives a short message of this rank to itself to the expected receive, if there is one that takes it. Otherwise changes
+    /// nothing that matters, and returns false.
+    #[inline(always)]
+    pub(crate) fn send_expected(&mut self, info: &OpInfo, bytes: &[u8]) -> bool {
+        let p2p = &mut self.core.p2p;
+        p2p.common.calm == CalmState::Expecting
+            && info.peer == Some(p2p.common.me)
+            && !info.synchronous
+            && bytes.len() <= SHORT
+            && p2p.deliver_expected(info, bytes)
+    }
+
+    /// Sends a short message, if nothing unusual is known, the message can leave at once, and the expected receive does not
+    /// [take](Self::send_expected) it. Otherwise changes nothing that matters, and returns false.
     #[inline(always)]
     pub(crate) fn send_calmly(&mut self, info: &OpInfo, bytes: &[u8]) -> bool {
         let Some(to) = info.peer else { return false };
@@ -85,10 +125,9 @@ impl Engine {
         }
         let p2p = &mut self.core.p2p;
         match p2p.common.calm {
-            CalmState::Expecting => p2p.deliver_expected(info, bytes),
             CalmState::Calm => p2p.deliver_to_self(info, bytes),
             // A look for calm would be in vain: what was posted before is no expected receive.
-            CalmState::Disturbed => false,
+            CalmState::Expecting | CalmState::Disturbed => false,
         }
     }
 }
@@ -113,14 +152,6 @@ impl PointToPoint {
             && common.exposed.is_settled();
         let none_lost = common.peers.downs() == 0 && !common.unusual && !common.any_revoked();
         is_at_work && nothing_waits && none_lost && self.is_plain()
-    }
-
-    /// Returns true if a receive would be the only one, and no message waits.
-    #[inline(always)]
-    fn may_expect(&self) -> bool {
-        self.common.calm == CalmState::Calm
-            && self.tables().is_idle()
-            && self.common.ops.may_expect()
     }
 }
 

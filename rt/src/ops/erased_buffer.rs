@@ -30,6 +30,9 @@ pub(crate) struct ErasedBuffer {
 
 type InlineStorage = MaybeUninit<[u64; WORDS]>;
 
+/// The bytes of a short message whose receive keeps its own buffer elsewhere.
+pub(crate) type PlacedBytes = InlineStorage;
+
 struct BufferVtable {
     drop: unsafe fn(*mut u8),
     grow: Option<unsafe fn(*mut u8, usize) -> Option<BufferArea>>,
@@ -123,6 +126,31 @@ impl ErasedBuffer {
         let (input, output) = unsafe { pair.as_mut() };
         self.bare = !has_values(output);
         areas_of(input, output)
+    }
+
+    /// Makes the room itself the place for a message of at most `len` bytes, whose receive keeps its own buffer elsewhere.
+    #[inline(always)]
+    pub(super) fn hold_place(&mut self, len: usize) -> BufferArea {
+        assert!(len <= ROOM_LEN, "a place of {len} bytes");
+        debug_assert!(self.table.is_none(), "an operation owns one buffer");
+        let table = const {
+            &BufferVtable {
+                drop: drop_value::<PlacedBytes>,
+                grow: None,
+            }
+        };
+        (self.table, self.bare) = (Some(table), true);
+        let room = *self.room.get_or_insert_with(make_room);
+        BufferArea {
+            start: room.cast(),
+            len,
+        }
+    }
+
+    /// Gives up what [`hold_place`](Self::hold_place) has stored. The bytes need no drop.
+    #[inline(always)]
+    pub(super) fn leave_place(&mut self) {
+        self.table = None;
     }
 
     /// Makes the operation use memory that is held elsewhere.

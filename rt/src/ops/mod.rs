@@ -21,7 +21,7 @@ use self::last_op::LastOp;
 pub use self::memory::ErasedReducer;
 use self::slot::IN_PROGRAM;
 pub(crate) use self::{
-    erased_buffer::{BufferArea, ErasedBuffer, ProgramBuffers},
+    erased_buffer::{BufferArea, ErasedBuffer, PlacedBytes, ProgramBuffers},
     last_op::EndedOp,
     memory::{PanicPayload, RunMemory, StepWork},
     op_state::{
@@ -30,7 +30,7 @@ pub(crate) use self::{
     slot::{OpSlot, TRACED},
 };
 use crate::{
-    buffer::{RecvBuf, SendBuf, Wire},
+    buffer::{self, RecvBuf, SendBuf, Wire},
     group::WorldRank,
     proto::wire::OpId,
     reactor::Timers,
@@ -44,6 +44,9 @@ const FIRST: usize = 0;
 
 /// Index of the slot of the expected receive.
 pub(crate) const EXPECTED_SLOT: u32 = 0;
+
+/// Length in bytes of the place of a slot: the longest message that a receive with a buffer of its own elsewhere can get.
+pub(crate) const PLACE_LEN: usize = erased_buffer::ROOM_LEN;
 
 /// All operations of one runtime.
 pub(crate) struct OpTable {
@@ -171,6 +174,23 @@ impl OpTable {
         })
     }
 
+    /// Creates the expected receive with a place of `len` bytes for its message, instead of a buffer. Its slot must be free.
+    #[inline(always)]
+    pub(crate) fn hold_expected_place(
+        &mut self,
+        info: &OpInfo,
+        at: &'static Location<'static>,
+        len: usize,
+    ) -> OpTicket<PlacedBytes> {
+        let info = OpInfo { at, ..*info };
+        let slot = self.expected();
+        let generation = slot.begin(info, OpState::Expected, |held| held.hold_place(len));
+        OpTicket::new(OpId {
+            slot: EXPECTED_SLOT,
+            generation,
+        })
+    }
+
     /// Returns the slot of the expected receive.
     #[inline(always)]
     pub(crate) fn expected(&mut self) -> &mut OpSlot {
@@ -267,11 +287,12 @@ impl OpTable {
         &mut self,
         ticket: &OpTicket<B>,
     ) -> Option<(MessageStatus, B)> {
-        let slot = self.live(ticket.op);
+        let slot = self.slot(ticket.op.slot);
         let OpState::Done(landed) = slot.state else {
             return None;
         };
-        if landed.stored.is_some() | slot.timer.is_some() {
+        let is_another = slot.generation() != ticket.op.generation;
+        if is_another || landed.stored.is_some() || slot.timer.is_some() {
             return None;
         }
         // SAFETY: the type of a ticket is the type of the buffer with which its operation was made.
@@ -303,6 +324,41 @@ impl OpTable {
             unsafe { buf.set_filled(landed.bytes.checked_div(size_of::<B::Elem>()).unwrap_or(0)) };
         }
         Some((outcome, buf))
+    }
+
+    /// Takes a receive like [`take_landed`](Self::take_landed), with the message in the place of its slot. Copies the message to
+    /// the receive's own buffer.
+    #[inline(always)]
+    pub(crate) fn take_landed_place<B: RecvBuf>(
+        &mut self,
+        ticket: &OpTicket<PlacedBytes>,
+        buf: &mut B,
+    ) -> Option<MessageStatus> {
+        let slot = self.expected();
+        let OpState::Done(landed) = slot.state else {
+            return None;
+        };
+        if slot.generation() != ticket.op.generation || slot.timer.is_some() {
+            return None;
+        }
+        slot.leave_place(landed.bytes, buf);
+        Some(landed)
+    }
+
+    /// Takes a receive like [`take_recv`](Self::take_recv), with the message in the place of its slot. Copies the message to the
+    /// receive's own buffer.
+    pub(crate) fn take_place<B: RecvBuf>(
+        &mut self,
+        ticket: &OpTicket<PlacedBytes>,
+        buf: &mut B,
+        timers: &mut Timers,
+    ) -> Option<OpOutcome> {
+        let slot = self.live(ticket.op);
+        if let OpState::Done(landed) = slot.state {
+            buffer::receive(buf, slot.content(landed.bytes));
+        }
+        let (outcome, _copied) = self.take(ticket, timers)?;
+        Some(outcome)
     }
 
     /// Takes the two buffers of a program like [`take`](Self::take). The program has filled the second.

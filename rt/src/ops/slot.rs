@@ -12,7 +12,12 @@ use super::{
     erased_buffer::{BufferArea, ErasedBuffer},
     op_state::{MessageStatus, OpFailure, OpInfo, OpState},
 };
-use crate::{buffer::TypeSig, error::ErrorKind, group::WorldRank, reactor::TimerId};
+use crate::{
+    buffer::{self, RecvBuf, TypeSig},
+    error::ErrorKind,
+    group::WorldRank,
+    reactor::TimerId,
+};
 
 /// Marks a message of a program. It has no buffer and no future of its own, and its program is notified when it is complete.
 pub(super) const IN_PROGRAM: u8 = 1;
@@ -90,9 +95,18 @@ impl OpSlot {
     #[inline]
     pub(super) fn vacate(&mut self) {
         self.state = OpState::Free;
-        self.why = None;
         self.generation = self.generation.wrapping_add(1);
-        self.waker = None;
+        if self.why.is_some() || self.waker.is_some() {
+            (self.why, self.waker) = (None, None);
+        }
+    }
+
+    /// Copies the message of a complete receive from the place of its slot to the receive's own buffer, and frees the slot.
+    #[inline(always)]
+    pub(super) fn leave_place<B: RecvBuf>(&mut self, bytes: usize, buf: &mut B) {
+        buffer::receive(buf, self.content(bytes)); // first, so that a panic of the buffer's own code loses no message
+        self.held.leave_place();
+        self.vacate();
     }
 
     /// Moves the buffer out, if it was not taken.
@@ -121,6 +135,16 @@ impl OpSlot {
     pub(crate) fn land(&mut self, landed: MessageStatus) -> Option<Waker> {
         self.state = OpState::Done(landed);
         self.waker.take()
+    }
+
+    /// Completes a receive that no future has waited for yet.
+    #[inline(always)]
+    pub(crate) fn land_unawaited(&mut self, landed: MessageStatus) {
+        debug_assert!(
+            self.waker.is_none(),
+            "a poll that ends without the message posts the receive"
+        );
+        self.state = OpState::Done(landed);
     }
 
     /// Fails the operation. The caller must wake the returned waker without a lock.
@@ -172,12 +196,11 @@ impl OpSlot {
     /// buffer.
     #[inline(always)]
     fn room_for(&mut self, bytes: usize) -> RoomCheck {
+        if bytes <= self.area.len {
+            return RoomCheck::Enough;
+        }
         if !self.held.grows() {
-            return if bytes <= self.area.len {
-                RoomCheck::Enough
-            } else {
-                RoomCheck::Short
-            };
+            return RoomCheck::Short;
         }
         match self.held.grow(bytes) {
             Some(area) => {
@@ -191,14 +214,7 @@ impl OpSlot {
     /// Checks the type and length of a message against this receive. Returns the length in bytes.
     #[inline(always)]
     pub(crate) fn admit(&mut self, sig: u64, bytes: u64) -> Result<usize, ErrorKind> {
-        let elem = self.info.elem as u64;
-        // Avoids the division for powers of two, which are nearly all element sizes.
-        let whole = if elem & elem.wrapping_sub(1) == 0 {
-            bytes & elem.wrapping_sub(1) == 0
-        } else {
-            bytes.is_multiple_of(elem)
-        };
-        if sig != self.info.sig || !whole {
+        if sig != self.info.sig || !self.is_whole(bytes) {
             let expected = TypeSig(self.info.sig);
             return Err(ErrorKind::TypeMismatch {
                 sent: TypeSig(sig),
@@ -215,19 +231,46 @@ impl OpSlot {
         }
     }
 
+    /// Returns true if so many bytes are whole elements.
+    #[inline(always)]
+    fn is_whole(&self, bytes: u64) -> bool {
+        let elem = self.info.elem as u64;
+        // Avoids the division for powers of two, which are nearly all element sizes.
+        if elem & elem.wrapping_sub(1) == 0 {
+            bytes & elem.wrapping_sub(1) == 0
+        } else {
+            bytes.is_multiple_of(elem)
+        }
+    }
+
+    /// Returns true if [`admit`](Self::admit) returns no error.
+    #[inline(always)]
+    pub(crate) fn admits(&mut self, sig: u64, bytes: usize) -> bool {
+        sig == self.info.sig
+            && self.is_whole(bytes as u64)
+            && self.room_for(bytes) == RoomCheck::Enough
+    }
+
+    /// Returns true if this receive admits a message of this rank to itself, which is whole elements of the sender's type.
+    #[inline(always)]
+    pub(crate) fn admits_own(&mut self, sent: &OpInfo, bytes: usize) -> bool {
+        sent.sig == self.info.sig
+            && sent.elem == self.info.elem
+            && self.room_for(bytes) == RoomCheck::Enough
+    }
+
     /// Returns true if a message of this type and length may be copied to the buffer at once and is all that the operation waits
     /// for. A buffer that grows has room for it then.
     #[inline(always)]
     pub(crate) fn takes(&mut self, sig: u64, bytes: usize) -> bool {
         let marks = u8::from(self.info.probe) | u8::from(self.lent) | self.marks;
-        marks == 0 && self.admit(sig, bytes as u64).is_ok()
+        marks == 0 && self.admits(sig, bytes)
     }
 
     /// Like [`takes`](Self::takes), for a caller that completes the operation as any other, so that it may be traced.
     #[inline]
     pub(crate) fn takes_later(&mut self, sig: u64, bytes: usize) -> bool {
-        !(self.info.probe | self.lent | self.is_in_program())
-            && self.admit(sig, bytes as u64).is_ok()
+        !(self.info.probe | self.lent | self.is_in_program()) && self.admits(sig, bytes)
     }
 
     /// Returns true for a message of a program.
@@ -288,6 +331,7 @@ impl OpSlot {
     }
 
     /// Returns the first `len` bytes of the buffer.
+    #[inline]
     pub(crate) fn content(&self, len: usize) -> PayloadView<'_> {
         assert!(
             len <= self.area.len,

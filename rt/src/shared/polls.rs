@@ -72,7 +72,7 @@ impl RuntimeShared {
         has_turned: bool,
         op: OpId,
         waker: &Waker,
-        take: impl Fn(&mut EngineCore) -> Option<R>,
+        mut take: impl FnMut(&mut EngineCore) -> Option<R>,
     ) -> Poll<R> {
         let mut engine = self.lock_engine();
         // `None` before turns were made; afterwards, true if the agent must be notified.

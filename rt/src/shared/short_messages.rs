@@ -8,7 +8,7 @@ use crate::{
     engine::{Engine, EngineCore},
     error::ErrorKind,
     lock::SpinGuard,
-    ops::{OpInfo, OpTicket},
+    ops::{OpInfo, OpTicket, PlacedBytes},
     proto::wire::OpId,
 };
 
@@ -21,21 +21,39 @@ impl RuntimeShared {
         at: &'static Location<'static>,
         buf: B,
     ) -> OpTicket<B> {
+        self.start_recv_locked(self.engine.lock(), info, at, buf)
+    }
+
+    /// Creates a receive whose message, of at most `len` bytes, comes to a place.
+    ///
+    /// # Errors
+    /// This is not a failure: if that is not possible now, returns the locked engine for a receive that owns its buffer.
+    #[inline(always)]
+    pub(crate) fn start_recv_in_place(
+        &self,
+        info: &OpInfo,
+        at: &'static Location<'static>,
+        len: usize,
+    ) -> Result<OpTicket<PlacedBytes>, SpinGuard<'_, Engine>> {
         let mut engine = self.engine.lock();
-        let (ticket, is_posted) = engine.recv_calmly(info, at, buf);
-        if !is_posted {
-            self.post(engine, ticket.op);
-        }
-        ticket
+        engine.expect_in_place(info, at, len).ok_or(engine)
+    }
+
+    /// Sends bytes if they can leave immediately. Returns false if not, or if the send fails.
+    #[inline(always)]
+    pub(crate) fn send_at_once(&self, info: &OpInfo, bytes: &[u8]) -> bool {
+        let mut engine = self.engine.lock();
+        engine.send_expected(info, bytes) || self.send_unexpected(engine, info, bytes)
     }
 
     /// Sends bytes, if they can leave immediately.
     #[inline(always)]
     pub(crate) fn try_send(&self, info: &OpInfo, bytes: &[u8]) -> Result<bool, ErrorKind> {
-        if self.send_short(info, bytes) {
+        let mut engine = self.engine.lock();
+        if engine.send_expected(info, bytes) {
             return Ok(true);
         }
-        self.with(|engine| engine.try_send(info, bytes))
+        self.try_send_unexpected(engine, info, bytes)
     }
 
     /// Returns what `take` takes of an operation that is complete. It must leave nothing to do.
@@ -44,16 +62,63 @@ impl RuntimeShared {
         take(&mut self.engine.lock().core)
     }
 
-    /// Sends a short message, if nothing unusual is known and the message can leave immediately.
+    #[inline(always)]
+    fn start_recv_locked<B: RecvBuf>(
+        &self,
+        mut engine: SpinGuard<'_, Engine>,
+        info: &OpInfo,
+        at: &'static Location<'static>,
+        buf: B,
+    ) -> OpTicket<B> {
+        let (ticket, is_posted) = engine.recv_calmly(info, at, buf);
+        if !is_posted {
+            self.post(engine, ticket.op);
+        }
+        ticket
+    }
+
+    /// Creates a receive of a channel that owns its buffer, and posts it.
     #[inline(never)]
-    fn send_short(&self, info: &OpInfo, bytes: &[u8]) -> bool {
-        let mut engine = self.engine.lock();
+    pub(crate) fn start_other_recv<B: RecvBuf>(
+        &self,
+        engine: SpinGuard<'_, Engine>,
+        info: &OpInfo,
+        at: &'static Location<'static>,
+        buf: B,
+    ) -> OpTicket<B> {
+        self.start_recv_locked(engine, info, at, buf)
+    }
+
+    /// Does the same as [`send_at_once`](Self::send_at_once) where the expected receive does not take the message.
+    #[inline(never)]
+    fn send_unexpected(
+        &self,
+        mut engine: SpinGuard<'_, Engine>,
+        info: &OpInfo,
+        bytes: &[u8],
+    ) -> bool {
         let is_sent = engine.send_calmly(info, bytes);
         if is_sent {
             engine.note_sent(info);
         }
         self.finish(engine);
-        is_sent
+        is_sent || matches!(self.with(|engine| engine.try_send(info, bytes)), Ok(true))
+    }
+
+    /// Does the same as [`try_send`](Self::try_send) where the expected receive does not take the message.
+    #[inline(never)]
+    fn try_send_unexpected(
+        &self,
+        mut engine: SpinGuard<'_, Engine>,
+        info: &OpInfo,
+        bytes: &[u8],
+    ) -> Result<bool, ErrorKind> {
+        let is_sent = engine.send_calmly(info, bytes);
+        self.finish(engine);
+        if is_sent {
+            return Ok(true);
+        }
+        self.with(|engine| engine.try_send(info, bytes))
     }
 
     /// Posts a receive that already owns its buffer.

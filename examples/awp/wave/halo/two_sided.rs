@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use ripstop::{Channel, Comm, RecvOp, Result, SendOp};
+use ripstop::{Channel, ChannelRecv, Comm, Result, SendOp};
 
 use super::{
     GhostExchange, GhostSender, LaneEnd, OpenExchange, StepExchanges,
@@ -19,7 +19,7 @@ use crate::wave::{
 /// Exchange by messages. Buffers are made once; operations take them and return them with the results.
 #[derive(Debug)]
 pub(crate) struct TwoSidedExchange<T: WaveReal> {
-    incoming: Vec<MessageLane<T, RecvOp<Vec<T>>>>,
+    incoming: Vec<MessageLane<T, ChannelRecv<Vec<T>>>>,
     outgoing: Vec<MessageLane<T, SendOp<Vec<T>>>>,
     poison: bool,
 }

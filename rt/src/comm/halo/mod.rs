@@ -19,7 +19,7 @@ use std::{
 };
 
 use self::sides::HaloSide;
-use super::{Cart, Channel, Comm, RecvOp, SendOp, Status, packed::make_room};
+use super::{Cart, Channel, ChannelRecv, Comm, SendOp, Status, packed::make_room};
 use crate::{
     buffer::{NestedLayout, Wire},
     error::{Error, ErrorKind, OpError, Result},
@@ -85,7 +85,7 @@ struct HaloLane<T: Wire> {
     sending: Option<SendOp<Vec<T>>>,
     /// The receive of the exchange in flight, behind those of exchanges that were not finished. Those must take the messages
     /// that were sent for them.
-    receiving: VecDeque<RecvOp<Vec<T>>>,
+    receiving: VecDeque<ChannelRecv<Vec<T>>>,
     /// The message of the exchange in flight, if it has arrived and is not unpacked.
     arrived: Option<Status>,
     /// Memory for packing and for receiving, while no operation owns it.
@@ -360,7 +360,7 @@ impl<T: Wire> HaloInFlight<'_, T> {
     pub fn is_done(&self) -> bool {
         let mut lanes = self.halo.lanes.iter();
         let all_done = lanes.all(|lane| {
-            lane.receiving.iter().all(RecvOp::is_done)
+            lane.receiving.iter().all(ChannelRecv::is_done)
                 && lane.sending.as_ref().is_none_or(SendOp::is_done)
         });
         all_done || self.halo.failed.is_some()

@@ -31,7 +31,8 @@ use crate::{
     error::ErrorKind,
     group::{RankGroup, WorldRank},
     ops::{
-        ErasedBuffer, MessageStatus, OpOutcome, OpState, OpTable, OpTicket, ReservedMessage, TRACED,
+        ErasedBuffer, MessageStatus, OpOutcome, OpState, OpTable, OpTicket, PlacedBytes,
+        ReservedMessage, TRACED,
     },
     proto::{
         path::PathTables,
@@ -206,6 +207,15 @@ impl EngineCommons {
     #[inline]
     pub(crate) fn take_recv<B: RecvBuf>(&mut self, ticket: &OpTicket<B>) -> Option<(OpOutcome, B)> {
         self.ops.take_recv(ticket, &mut self.timers)
+    }
+
+    /// Takes the outcome of a receive if it is complete. Copies the message from the place of its slot to its own buffer.
+    pub(crate) fn take_place<B: RecvBuf>(
+        &mut self,
+        ticket: &OpTicket<PlacedBytes>,
+        buf: &mut B,
+    ) -> Option<OpOutcome> {
+        self.ops.take_place(ticket, buf, &mut self.timers)
     }
 
     /// Returns true if there are wakers to call, values to drop or jobs to run once no lock is held.

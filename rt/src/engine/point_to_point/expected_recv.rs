@@ -2,7 +2,7 @@
 
 use ripstop_fabric::driver::PayloadView;
 
-use super::{PointToPoint, own_messages::land_short, recv::pay_back_due};
+use super::{PointToPoint, own_messages::land_expected_message, recv::pay_back_due};
 use crate::{
     engine::commons::CalmState,
     group::WorldRank,
@@ -45,7 +45,7 @@ fn land_of_peer(
     };
     let is_of_collective = ctx & 1 == 1;
     let slot = p2p.common.ops.expected();
-    if is_of_collective || !slot.info.wants(&envelope) || !slot.takes(sig, body.len()) {
+    if is_of_collective || !slot.info.wants(&envelope) || !slot.admits(sig, body.len()) {
         return None;
     }
     let peer = p2p.common.peers.peer_mut(rank);
@@ -56,13 +56,8 @@ fn land_of_peer(
         peer.credits.refund(base.credits);
     }
     let due = peer.note_left(body.len());
-    let arrival = p2p.matching.number_arrival();
     let slot = p2p.common.ops.expected();
-    let waker = land_short(slot, envelope, arrival, body);
-    debug_assert!(
-        waker.is_none(),
-        "a poll that ends without the message posts the receive"
-    );
+    land_expected_message(slot, &mut p2p.matching, envelope, body);
     p2p.common.calm = CalmState::Calm;
     pay_back_due(p2p, rank, due);
     Some(())

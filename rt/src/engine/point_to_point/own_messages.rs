@@ -1,7 +1,5 @@
 //! Messages of this rank to itself. A short way past the driver leads from the sender's buffer into a posted receive.
 
-use std::task::Waker;
-
 use ripstop_fabric::driver::PayloadView;
 
 use super::PointToPoint;
@@ -9,7 +7,10 @@ use crate::{
     engine::commons::CalmState,
     group::WorldRank,
     ops::{MessageStatus, OpInfo, OpSlot},
-    proto::matching::{ArrivalNumber, MessageEnvelope},
+    proto::{
+        matching::{Matching, MessageEnvelope},
+        wire::OpId,
+    },
 };
 
 /// Decides whether a message of this rank to itself may go past the driver.
@@ -76,7 +77,10 @@ impl PointToPoint {
             return false; // it fails, and the store keeps the message, as with any other sender
         }
         let arrival = self.matching.give(earliest);
-        let waker = land_short(slot, envelope, arrival, PayloadView::from_slice(bytes));
+        let body = PayloadView::from_slice(bytes);
+        let filled = slot.fill(0, body);
+        assert!(filled, "`takes` said so");
+        let waker = slot.land(MessageStatus::of(envelope, arrival, body.len()));
         if let Some(waker) = waker {
             self.common.wakers.push(waker);
         }
@@ -91,15 +95,11 @@ impl PointToPoint {
         }
         let envelope = own_envelope(self.common.me, info);
         let slot = self.common.ops.expected();
-        if !slot.info.wants(&envelope) || !slot.takes(info.sig, bytes.len()) {
+        if !slot.info.wants(&envelope) || !slot.admits_own(info, bytes.len()) {
             return false;
         }
-        let arrival = self.matching.number_arrival();
-        let waker = land_short(slot, envelope, arrival, PayloadView::from_slice(bytes));
-        debug_assert!(
-            waker.is_none(),
-            "a poll that finds nothing posts the receive"
-        );
+        let body = PayloadView::from_slice(bytes);
+        land_expected_message(slot, &mut self.matching, envelope, body);
         self.common.calm = CalmState::Calm;
         true
     }
@@ -110,9 +110,11 @@ impl PointToPoint {
         if !self.own.is_direct || is_of_collective || self.own.by_driver && !self.are_own_here() {
             return false;
         }
-        let may_pass = self.own.count < u8::MAX;
-        self.own.count += u8::from(may_pass);
-        may_pass
+        if self.own.count == u8::MAX {
+            return false;
+        }
+        self.own.count += 1;
+        true
     }
 
     /// Returns true if all messages of this rank to itself that the driver took have arrived, and none is queued.
@@ -134,15 +136,17 @@ fn own_envelope(me: WorldRank, info: &OpInfo) -> MessageEnvelope {
     }
 }
 
-/// Copies a message into a receive that takes it, and completes the receive.
+/// Copies a message into the expected receive, which admits it, and completes the receive.
 #[inline(always)]
-pub(super) fn land_short(
+pub(super) fn land_expected_message(
     slot: &mut OpSlot,
+    matching: &mut Matching<OpId, u32>,
     envelope: MessageEnvelope,
-    arrival: ArrivalNumber,
     body: PayloadView<'_>,
-) -> Option<Waker> {
+) {
+    debug_assert!(slot.marks == 0 && !slot.lent && !slot.info.probe);
     let filled = slot.fill(0, body);
-    assert!(filled, "`admit` said so");
-    slot.land(MessageStatus::of(envelope, arrival, body.len()))
+    assert!(filled, "there is room");
+    let arrival = matching.number_arrival();
+    slot.land_unawaited(MessageStatus::of(envelope, arrival, body.len()));
 }

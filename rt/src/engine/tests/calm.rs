@@ -14,7 +14,7 @@ use crate::{
     engine::{Engine, calm_switch, commons::CalmState},
     error::ErrorKind,
     group::{RankGroup, WorldRank},
-    ops::{OpInfo, OpTicket},
+    ops::{OpInfo, OpTicket, PlacedBytes},
     proto::wire::EagerHeader,
 };
 
@@ -46,6 +46,23 @@ impl CalmPair {
         let recv = self.post(info);
         assert!(self.0.engines[1].is_expected(recv.op));
         recv
+    }
+
+    /// Posts a receive at rank 1 like [`expect`](Self::expect), whose message comes to a place.
+    fn expect_in_place(&mut self, info: &OpInfo) -> OpTicket<PlacedBytes> {
+        let engine = &mut self.0.engines[1];
+        let recv = engine.expect_in_place(info, Location::caller(), ROOM);
+        recv.expect("nothing unusual is known")
+    }
+
+    /// Takes a receive that has ended from its place: the message, or the error.
+    fn placed(&mut self, recv: &OpTicket<PlacedBytes>) -> Result<Vec<u8>, ErrorKind> {
+        let mut buf = Vec::<u8>::with_capacity(ROOM);
+        let common = &mut self.0.engines[1].core.p2p.common;
+        let outcome = common.take_place(recv, &mut buf);
+        let outcome = outcome.expect("the receive has ended");
+        outcome.map_err(|failure| failure.kind)?;
+        Ok(buf)
     }
 
     /// Sends from rank 0, at once.
@@ -124,6 +141,68 @@ fn a_message_goes_into_the_expected_receive_and_leaves_the_calm() {
     }
     let counts = pair.0.engines[1].core.p2p.tables().counts();
     assert_eq!(counts, (postings, 6), "no receive was posted");
+}
+
+#[test]
+fn a_message_comes_to_a_place_in_the_calm_and_after_it() {
+    let mut pair = CalmPair::new();
+    for number in 0..5 {
+        let recv = pair.expect_in_place(&op_info(Some(0), Some(3)));
+        pair.send(&op_info(Some(1), Some(3)), &[number; 4]);
+        pair.turn();
+        assert!(pair.is_calm());
+        assert_eq!(pair.placed(&recv).expect("its message"), [number; 4]);
+
+        let recv = pair.expect_in_place(&op_info(Some(0), Some(3)));
+        pair.0.engines[1].disturb();
+        pair.send(&op_info(Some(1), Some(3)), &[number; 5]);
+        pair.turn();
+        assert_eq!(pair.placed(&recv).expect("its message"), [number; 5]);
+    }
+}
+
+#[test]
+fn a_place_is_left_by_an_error_of_the_message_or_of_the_peer() {
+    let mut pair = CalmPair::new();
+    let recv = pair.expect_in_place(&op_info(Some(0), Some(3)));
+    pair.send(&of_type(8, op_info(Some(1), Some(3))), &[5]);
+    pair.turn();
+    let failure = pair.placed(&recv).expect_err("another type");
+    assert!(matches!(failure, ErrorKind::TypeMismatch { .. }));
+    let again = pair.post(&of_type(8, op_info(Some(0), Some(3))));
+    assert_eq!(pair.received(&again).expect("it has stayed").1, 1);
+
+    let recv = pair.expect_in_place(&op_info(Some(0), Some(3)));
+    pair.send(&op_info(Some(1), Some(3)), &[5; ROOM + 1]);
+    pair.turn();
+    let failure = pair.placed(&recv).expect_err("too long");
+    assert!(matches!(failure, ErrorKind::Truncated { sent: 9, room: 8 }));
+    let stored = pair.0.recv(1, Some(0), Some(3));
+    assert_eq!(pair.0.received(1, &stored).1, [5; ROOM + 1]);
+
+    let recv = pair.expect_in_place(&op_info(Some(0), Some(3)));
+    let core = &mut pair.0.engines[1].core;
+    core.peer_down(WorldRank(0), DownCause::Failed);
+    let failure = pair.placed(&recv).expect_err("the peer has failed");
+    assert!(matches!(failure, ErrorKind::PeerFailed { rank: 0, .. }));
+}
+
+#[test]
+fn a_message_in_a_place_returns_to_the_queue_when_its_receive_is_dropped() {
+    let mut pair = CalmPair::new();
+    let recv = pair.expect_in_place(&op_info(Some(0), Some(3)));
+    pair.send(&op_info(Some(1), Some(3)), &[1; 3]);
+    pair.send(&op_info(Some(1), Some(3)), &[2; 3]);
+    pair.turn();
+    let engine = &mut pair.0.engines[1];
+    engine.disturb();
+    engine.core.p2p.drop_recv(recv.op);
+    engine.flush();
+    for number in 1..3 {
+        let recv = pair.post(&op_info(Some(0), Some(3)));
+        let (buf, len) = pair.received(&recv).expect("in the order of arrival");
+        assert_eq!((buf[0], len), (number, 3));
+    }
 }
 
 #[test]

@@ -1,0 +1,220 @@
+//! The future of a receive of a channel: [`ChannelRecv`].
+
+use std::{
+    fmt,
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use super::{
+    Comm, RecvOp, Status, handle_cache,
+    op::{MessageFlight, failed},
+};
+use crate::{
+    buffer::RecvBuf,
+    engine::EngineCore,
+    error::OpError,
+    executor::poll_proceed,
+    ops::{MessageStatus, OpTicket, PlacedBytes},
+};
+
+/// A posted receive of a [`Channel`](super::Channel). It proceeds whether or not it is polled.
+///
+/// It is like a [`RecvOp`], except that a short message may wait in the runtime until the future is polled, and the buffer waits
+/// in the future. So an exchange of short messages by channels takes fewer instructions.
+///
+/// Dropping it cancels the receive. A message that it has already matched returns to its place in the queue, so
+/// `select!` and time limits lose no message.
+#[must_use = "await it; dropping it takes the receive back"]
+pub struct ChannelRecv<B> {
+    /// `None` after completion.
+    flight: Option<ChannelFlight<B>>,
+    /// The buffer of a receive in place.
+    buf: Option<B>,
+}
+
+enum ChannelFlight<B> {
+    /// The message comes to a place of the runtime.
+    InPlace {
+        flight: MessageFlight<PlacedBytes>,
+        /// Rank of the channel's peer in the communicator.
+        source: usize,
+    },
+    /// The receive is like any other one: its message may be long, or another receive was posted before it.
+    Posted(RecvOp<B>),
+}
+
+impl<B> ChannelRecv<B> {
+    pub(super) const fn posted(recv: RecvOp<B>) -> Self {
+        Self {
+            flight: Some(ChannelFlight::Posted(recv)),
+            buf: None,
+        }
+    }
+
+    /// Returns true if awaiting this would not wait.
+    pub fn is_done(&self) -> bool {
+        match &self.flight {
+            Some(ChannelFlight::InPlace { flight, .. }) => flight.is_done(),
+            Some(ChannelFlight::Posted(recv)) => recv.is_done(),
+            None => true,
+        }
+    }
+
+    /// Gives up after `limit`, as [`RecvOp::timeout`] does.
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        match self.flight.take() {
+            Some(ChannelFlight::Posted(recv)) => return Self::posted(recv.timeout(limit)),
+            flight => self.flight = flight,
+        }
+        if let Some(ChannelFlight::InPlace { flight, .. }) = &self.flight {
+            flight.set_timer(limit);
+        }
+        self
+    }
+}
+
+impl<B: RecvBuf> ChannelRecv<B> {
+    #[inline(always)]
+    pub(super) fn in_place(
+        comm: &Comm,
+        ticket: OpTicket<PlacedBytes>,
+        source: usize,
+        buf: B,
+    ) -> Self {
+        let flight = MessageFlight::new(comm, ticket);
+        Self {
+            flight: Some(ChannelFlight::InPlace { flight, source }),
+            buf: Some(buf),
+        }
+    }
+
+    /// Cancels the receive and returns the buffer.
+    ///
+    /// # Errors
+    /// This is not a failure: if the message arrived first, returns the buffer with the message in it.
+    pub async fn cancel(self) -> Result<B, (B, Status)> {
+        match &self.flight {
+            Some(ChannelFlight::InPlace { flight, .. }) => flight.unpost(),
+            Some(ChannelFlight::Posted(recv)) => recv.unpost(),
+            None => {}
+        }
+        match self.await {
+            Ok((buf, status)) => Err((buf, status)),
+            Err(error) => Ok(error.buf),
+        }
+    }
+
+    /// Takes a message that has come to its place.
+    #[inline(always)]
+    fn take_arrived(&mut self) -> Option<(B, Status)> {
+        let Some(ChannelFlight::InPlace { flight, .. }) = &self.flight else {
+            return None;
+        };
+        let (shared, ticket) = (flight.comm.shared(), &flight.ticket);
+        let buf = self.buf.as_mut()?;
+        let landed = shared.try_take(|core| core.p2p.common.ops.take_landed_place(ticket, buf))?;
+        Some(self.received(&landed))
+    }
+
+    /// Returns the buffer, with the message in it, of a receive whose operation is complete.
+    #[inline(always)]
+    fn received(&mut self, landed: &MessageStatus) -> (B, Status) {
+        let (comm, source, buf) = self.leave_place();
+        handle_cache::cache_handle(comm);
+        let len = landed.bytes.checked_div(size_of::<B::Elem>()).unwrap_or(0);
+        let status = Status {
+            source,
+            tag: landed.tag,
+            len,
+        };
+        (buf, status)
+    }
+
+    /// Returns the parts of a receive whose operation has ended.
+    #[inline(always)]
+    fn leave_place(&mut self) -> (Comm, usize, B) {
+        let (flight, buf) = (self.flight.take(), self.buf.take());
+        let (Some(ChannelFlight::InPlace { flight, source }), Some(buf)) = (flight, buf) else {
+            unreachable!("just seen")
+        };
+        (flight.comm, source, buf)
+    }
+
+    /// Polls a receive whose message was not there.
+    #[inline(never)]
+    fn poll_unreceived(&mut self, cx: &mut Context<'_>) -> Poll<Result<(B, Status), OpError<B>>> {
+        let has_turned = match &mut self.flight {
+            Some(ChannelFlight::InPlace { flight, .. }) => {
+                let shared = flight.comm.shared();
+                shared.turn_for_expected(flight.ticket.op)
+            }
+            Some(ChannelFlight::Posted(recv)) => return Pin::new(recv).poll(cx),
+            None => panic!("a receive was polled after it had completed"),
+        };
+        if has_turned && let Some(received) = self.take_arrived() {
+            return Poll::Ready(Ok(received));
+        }
+        self.poll_posted(cx, has_turned)
+    }
+
+    /// Polls a receive that is posted by now, or that fails. Makes no turns if that `has_turned`.
+    fn poll_posted(
+        &mut self,
+        cx: &Context<'_>,
+        has_turned: bool,
+    ) -> Poll<Result<(B, Status), OpError<B>>> {
+        let (Some(ChannelFlight::InPlace { flight, .. }), Some(buf)) =
+            (&self.flight, &mut self.buf)
+        else {
+            unreachable!("seen by the caller")
+        };
+        let (shared, ticket) = (flight.comm.shared(), &flight.ticket);
+        let take = |core: &mut EngineCore| core.p2p.common.take_place(ticket, buf);
+        let outcome = ready!(shared.poll_after(has_turned, ticket.op, cx.waker(), take));
+        Poll::Ready(match outcome {
+            Ok(landed) => Ok(self.received(&landed)),
+            Err(failure) => {
+                let (comm, _, buf) = self.leave_place();
+                Err(failed("recv", &comm, *failure, buf))
+            }
+        })
+    }
+}
+
+impl<B: RecvBuf> Future for ChannelRecv<B> {
+    type Output = Result<(B, Status), OpError<B>>;
+
+    #[inline(always)]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if !matches!(self.flight, Some(ChannelFlight::InPlace { .. })) {
+            return self.poll_unreceived(cx);
+        }
+        ready!(poll_proceed(cx));
+        match self.take_arrived() {
+            Some(received) => Poll::Ready(Ok(received)),
+            None => self.poll_unreceived(cx),
+        }
+    }
+}
+
+impl<B> Drop for ChannelRecv<B> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if let Some(ChannelFlight::InPlace { flight, .. }) = &self.flight {
+            flight.take_back();
+        }
+    }
+}
+
+// The buffer is moved, never pinned.
+impl<B> Unpin for ChannelRecv<B> {}
+
+impl<B> fmt::Debug for ChannelRecv<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChannelRecv")
+            .field("done", &self.is_done())
+            .finish()
+    }
+}
