@@ -32,17 +32,17 @@ use crate::{
 #[must_use = "await it, or call `detach`"]
 pub struct ProgramOp<I: SendBuf, O: RecvBuf> {
     name: &'static str,
-    stage: ProgramStage<I, O>,
+    /// `None` once the buffers have been returned.
+    stage: Option<ProgramStage<I, O>>,
 }
 
 /// The buffers, also with an error.
 type ProgramOutcome<I, O> = Result<(I, O), OpError<(I, O)>>;
 
 enum ProgramStage<I: SendBuf, O: RecvBuf> {
-    /// The collective completed at its call. Holds the buffers until they are returned.
-    Filled(Option<(I, O)>),
-    /// `None` once the buffers have been returned.
-    Flight(Option<CollectiveFlight<I, O>>),
+    /// The collective completed at its call.
+    Filled(I, O),
+    Flight(CollectiveFlight<I, O>),
 }
 
 struct CollectiveFlight<I: SendBuf, O: RecvBuf> {
@@ -175,7 +175,7 @@ impl Comm {
         (call.request, call.with_block_events) = (request, collective.with_block_events);
         let mut op = ProgramOp {
             name: collective.name,
-            stage: ProgramStage::Flight(Some(CollectiveFlight {
+            stage: Some(ProgramStage::Flight(CollectiveFlight {
                 state: CollectiveState::SingleRound(SingleRoundRun::new(call, buffers)),
                 comm: handle_cache::clone_handle(self),
                 hosted: request == ExecutionRequest::Polled,
@@ -193,7 +193,7 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
     /// Makes the future of a collective that completed at its call.
     #[inline(always)]
     pub(super) const fn completed(name: &'static str, input: I, output: O) -> Self {
-        let stage = ProgramStage::Filled(Some((input, output)));
+        let stage = Some(ProgramStage::Filled(input, output));
         Self { name, stage }
     }
 
@@ -201,33 +201,31 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
     #[inline(always)]
     const fn flight_mut(&mut self) -> Option<&mut CollectiveFlight<I, O>> {
         match &mut self.stage {
-            ProgramStage::Filled(_) => None,
-            ProgramStage::Flight(flight) => flight.as_mut(),
+            Some(ProgramStage::Flight(flight)) => Some(flight),
+            _ => None,
         }
     }
 
     #[inline(always)]
     const fn flight(&self) -> Option<&CollectiveFlight<I, O>> {
         match &self.stage {
-            ProgramStage::Filled(_) => None,
-            ProgramStage::Flight(flight) => flight.as_ref(),
+            Some(ProgramStage::Flight(flight)) => Some(flight),
+            _ => None,
         }
     }
 
-    /// Returns the buffers of a collective that completed at its call, or `None` if it did not.
-    ///
-    /// # Panics
-    /// Panics if the buffers have been returned already.
+    /// Returns the buffers of a collective that completed at its call. Returns `None` if it did not, or if the buffers have been
+    /// returned already.
     #[inline(always)]
     pub fn poll_filled(&mut self, cx: &Context<'_>) -> Poll<Option<(I, O)>> {
-        let ProgramStage::Filled(filled) = &mut self.stage else {
+        if !matches!(self.stage, Some(ProgramStage::Filled(..))) {
             return Poll::Ready(None);
-        };
-        ready!(poll_proceed(cx));
-        match filled.take() {
-            Some(filled) => Poll::Ready(Some(filled)),
-            None => polled_after_end(),
         }
+        ready!(poll_proceed(cx));
+        let Some(ProgramStage::Filled(input, output)) = self.stage.take() else {
+            unreachable!("just seen")
+        };
+        Poll::Ready(Some((input, output)))
     }
 
     /// Lets the collective complete in the background. Same as dropping it.
@@ -293,46 +291,42 @@ impl<I: SendBuf, O: RecvBuf> Future for ProgramOp<I, O> {
         }
         ready!(poll_proceed(cx));
         let name = self.name;
-        let ProgramStage::Flight(flight) = &mut self.stage else {
-            polled_after_end();
-        };
-        poll_flight(name, flight, cx)
+        poll_flight(name, &mut self.stage, cx)
     }
-}
-
-#[cold]
-fn polled_after_end() -> ! {
-    panic!("a collective was polled after it had completed")
 }
 
 /// Polls a collective that did not complete at its call.
 fn poll_flight<I: SendBuf, O: RecvBuf>(
     name: &'static str,
-    place: &mut Option<CollectiveFlight<I, O>>,
+    place: &mut Option<ProgramStage<I, O>>,
     cx: &mut Context<'_>,
 ) -> Poll<ProgramOutcome<I, O>> {
-    let Some(flight) = place else {
-        polled_after_end()
+    let Some(ProgramStage::Flight(flight)) = place else {
+        panic!("a collective was polled after it had completed")
     };
     if flight.is_single_round_over()
-        && let Some(CollectiveFlight {
+        && let Some(ProgramStage::Flight(CollectiveFlight {
             state: CollectiveState::SingleRound(single_round),
             comm,
             ..
-        }) = place.take()
+        })) = place.take()
     {
         let (filled, call) = single_round.into_filled();
         handle_cache::cache_handle(comm);
         handle_cache::cache_call(call);
         return Poll::Ready(Ok(filled));
     }
-    let flight = place.as_mut().expect("just seen");
+    let Some(ProgramStage::Flight(flight)) = place else {
+        unreachable!("just seen")
+    };
     if let CollectiveState::Disagrees(_) = &flight.state {
         return poll_mismatch(name, place, cx);
     }
     let polled = flight.poll_by(|flight| flight.poll(cx));
     let (outcome, input, output, panic) = ready!(polled);
-    let mut flight = place.take().expect("just seen");
+    let Some(ProgramStage::Flight(mut flight)) = place.take() else {
+        unreachable!("just seen")
+    };
     if let Some(panic) = panic {
         resume_unwind(panic);
     }
@@ -347,7 +341,7 @@ fn poll_flight<I: SendBuf, O: RecvBuf>(
                 failure: *failure,
                 buffers: (input, output),
             }));
-            *place = Some(flight);
+            *place = Some(ProgramStage::Flight(flight));
             poll_mismatch(name, place, cx)
         }
     }
@@ -357,11 +351,11 @@ fn poll_flight<I: SendBuf, O: RecvBuf>(
 #[cold]
 fn poll_mismatch<I: SendBuf, O: RecvBuf>(
     name: &'static str,
-    place: &mut Option<CollectiveFlight<I, O>>,
+    place: &mut Option<ProgramStage<I, O>>,
     cx: &mut Context<'_>,
 ) -> Poll<ProgramOutcome<I, O>> {
-    let flight = place.as_mut().expect("it has failed just now");
-    if let CollectiveState::Disagrees(mismatch) = &mut flight.state
+    if let Some(ProgramStage::Flight(flight)) = place
+        && let CollectiveState::Disagrees(mismatch) = &mut flight.state
         && let ErrorKind::Mismatch { .. } = &mismatch.failure.kind
     {
         let (ctx, shared) = (flight.comm.id() + 1, flight.comm.shared());
@@ -376,11 +370,11 @@ fn poll_mismatch<I: SendBuf, O: RecvBuf>(
             ready!(mismatch.limit.as_mut().poll(cx));
         }
     }
-    let Some(CollectiveFlight {
+    let Some(ProgramStage::Flight(CollectiveFlight {
         state: CollectiveState::Disagrees(mismatch),
         comm,
         ..
-    }) = place.take()
+    })) = place.take()
     else {
         unreachable!("just seen")
     };
@@ -498,7 +492,7 @@ impl<I: SendBuf, O: RecvBuf> CollectiveFlight<I, O> {
 impl<I: SendBuf, O: RecvBuf> Drop for ProgramOp<I, O> {
     #[inline]
     fn drop(&mut self) {
-        if let ProgramStage::Flight(Some(_)) = &self.stage {
+        if let Some(ProgramStage::Flight(_)) = &self.stage {
             self.detach_flight();
         }
     }
