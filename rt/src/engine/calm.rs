@@ -105,11 +105,15 @@ impl Engine {
     #[inline(always)]
     pub(crate) fn send_expected(&mut self, info: &OpInfo, bytes: &[u8]) -> bool {
         let p2p = &mut self.core.p2p;
-        p2p.common.calm == CalmState::Expecting
+        let is_sent = p2p.common.calm == CalmState::Expecting
             && info.peer == Some(p2p.common.me)
             && !info.synchronous
             && bytes.len() <= SHORT
-            && p2p.deliver_expected(info, bytes)
+            && p2p.deliver_expected(info, bytes);
+        if is_sent {
+            self.note_sent(info);
+        }
+        is_sent
     }
 
     /// Sends a short message, if nothing unusual is known, the message can leave at once, and the expected receive does not

@@ -342,6 +342,7 @@ impl OpTable {
             return None;
         }
         slot.leave_place(landed.bytes, buf);
+        self.last = LastOp::received(EXPECTED_SLOT);
         Some(landed)
     }
 
@@ -358,6 +359,7 @@ impl OpTable {
             buffer::receive(buf, slot.content(landed.bytes));
         }
         let (outcome, _copied) = self.take(ticket, timers)?;
+        self.last = LastOp::received(ticket.op.slot);
         Some(outcome)
     }
 

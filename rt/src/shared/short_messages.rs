@@ -114,6 +114,9 @@ impl RuntimeShared {
         bytes: &[u8],
     ) -> Result<bool, ErrorKind> {
         let is_sent = engine.send_calmly(info, bytes);
+        if is_sent {
+            engine.note_sent(info);
+        }
         self.finish(engine);
         if is_sent {
             return Ok(true);
