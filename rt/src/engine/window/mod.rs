@@ -27,6 +27,7 @@ mod number;
 mod ops;
 mod pieces;
 mod poll;
+mod sent_update;
 mod update_lock;
 mod update_queue;
 mod wide_element;

@@ -6,9 +6,10 @@ use ripstop_fabric::driver::PayloadView;
 
 use super::{
     Engine, WindowEndState, WindowId, WindowPart,
-    number::{BulkUpdate, Combine, NumberType},
+    number::{Combine, NumberType},
     ops::WindowOpKind,
     pieces::GROWING,
+    sent_update::SentUpdate,
     update_lock::UpdateGuard,
     wide_element::WideElement,
 };
@@ -107,84 +108,44 @@ impl WindowPart<'_> {
         let kind = kind.ok_or(REFUSED)?;
         let end = self.windows.ends.get(&id).ok_or(REFUSED)?;
         let (region, at) = end.pieces.find(header.at, len).ok_or(REFUSED)?;
-        let sent = body.to_vec();
+        let update = SentUpdate {
+            region,
+            at,
+            len,
+            sent: body.to_vec(),
+        };
         match kind {
-            WindowOpKind::Put => {
-                (sent.len() == len).then_some(()).ok_or(REFUSED)?;
-                region.write(at, &sent);
-                Ok(Vec::new())
-            }
-            WindowOpKind::Get => {
-                let mut old = vec![0; len];
-                region.read(at, &mut old);
-                Ok(old)
-            }
+            WindowOpKind::Put => update.put(),
+            WindowOpKind::Get => Ok(update.get()),
             WindowOpKind::Update {
                 number,
                 combine,
                 fetch,
             } => {
-                let size = number.len();
-                let fits = sent.len() == len && len.is_multiple_of(size) && at.is_multiple_of(size);
-                (fits && number.allows(combine))
-                    .then_some(())
-                    .ok_or(REFUSED)?;
-                let mut old = sent.clone();
-                if let Some(_held) = self.begin_update(end, len / size)? {
-                    number.update_many(BulkUpdate {
-                        region,
-                        offset: at,
-                        combine,
-                        operands: &sent,
-                        old: Some(&mut old),
-                    });
-                } else {
-                    for (at, bytes) in (at..).step_by(size).zip(old.chunks_exact_mut(size)) {
-                        let was = number.update(region, at, combine, number.bits(bytes));
-                        number.write(was, bytes);
-                    }
-                }
+                update.check(number.len(), number.allows(combine))?;
+                let held = self.begin_update(end, len / number.len())?;
+                let old = update.combine(number, combine, held.as_ref());
                 Ok(if fetch { old } else { Vec::new() })
-            }
-            WindowOpKind::CompareSwap { number } => {
-                let size = number.len();
-                (sent.len() == 2 * size && len == size && at.is_multiple_of(size))
-                    .then_some(())
-                    .ok_or(REFUSED)?;
-                let (expected, new) = (number.bits(&sent), number.bits(&sent[size..]));
-                let mut old = vec![0; size];
-                let _held = self.begin_update(end, 1)?;
-                number.write(number.compare_swap(region, at, expected, new), &mut old);
-                Ok(old)
             }
             WindowOpKind::UpdateWide {
                 element,
                 combine,
                 fetch,
             } => {
-                let size = element.len();
-                let fits = sent.len() == len && len.is_multiple_of(size) && at.is_multiple_of(size);
-                (fits && element.allows(combine))
-                    .then_some(())
-                    .ok_or(REFUSED)?;
-                let _held = self.begin_update(end, len / size)?;
-                let mut old = sent;
-                for (at, bytes) in (at..).step_by(size).zip(old.chunks_exact_mut(size)) {
-                    let was = element.update(region, at, combine, element.bits(bytes));
-                    element.write(was, bytes);
-                }
+                update.check(element.len(), element.allows(combine))?;
+                let _held = self.begin_update(end, len / element.len())?;
+                let old = update.combine_wide(element, combine);
                 Ok(if fetch { old } else { Vec::new() })
             }
-            WindowOpKind::CompareSwapWide { element } => {
-                let size = element.len();
-                (sent.len() == 2 * size && len == size && at.is_multiple_of(size))
-                    .then_some(())
-                    .ok_or(REFUSED)?;
+            WindowOpKind::CompareSwap { number } => {
+                update.check_swap(number.len())?;
                 let _held = self.begin_update(end, 1)?;
-                let (expected, new) = (element.bits(&sent), element.bits(&sent[size..]));
-                let mut old = vec![0; size];
-                element.write(element.compare_swap(region, at, expected, new), &mut old);
-                Ok(old)
+                Ok(update.swap(number))
+            }
+            WindowOpKind::CompareSwapWide { element } => {
+                update.check_swap(element.len())?;
+                let _held = self.begin_update(end, 1)?;
+                Ok(update.swap_wide(element))
             }
         }
     }
