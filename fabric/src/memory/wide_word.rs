@@ -53,14 +53,15 @@ impl MemoryRegion {
         let [mut low, mut high]: [u64; 2] = bytemuck::cast(expected);
         // SAFETY: the processor has the instruction. The word is inside the mapping, which starts at a page, so it is aligned,
         // and it is writable: `update_wide` has asked for its halves as atomics. All access to shared words is atomic. The
-        // compiler keeps `rbx` for itself, so it is put back.
+        // compiler keeps `rbx` for itself, so it is put back. The address is in `rdi`: the compiler may choose `rbx` for an
+        // operand that can be in any register, and the first instruction overwrites that.
         unsafe {
             std::arch::asm!(
                 "xchg {new_low}, rbx",
-                "lock cmpxchg16b xmmword ptr [{word}]",
+                "lock cmpxchg16b xmmword ptr [rdi]",
                 "mov rbx, {new_low}",
-                word = in(reg) word,
                 new_low = inout(reg) new_low => _,
+                in("rdi") word,
                 in("rcx") new_high,
                 inout("rax") low,
                 inout("rdx") high,

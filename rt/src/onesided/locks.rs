@@ -193,18 +193,26 @@ impl<T: Element> WindowEnd<T> {
     /// Reads an element of this rank atomically; `None` if it does not exist.
     #[must_use]
     pub fn load(&self, at: usize) -> Option<T> {
-        let (region, offset) = self.place(at)?;
-        let _held = self.begin_update(self.update_lock.as_ref(), 1);
-        Some(T::update(region, offset, Combine::Keep, T::zeroed()))
+        self.update_own(at, Combine::Keep, T::zeroed())
     }
 
     /// Writes an element of this rank atomically; `None` if it does not exist.
     #[must_use]
     pub fn store(&self, at: usize, value: T) -> Option<()> {
+        self.update_own(at, Combine::Replace, value).map(|_| ())
+    }
+
+    /// Updates an element of this rank, and returns its old value; `None` if it does not exist.
+    fn update_own(&self, at: usize, combine: Combine, operand: T) -> Option<T> {
         let (region, offset) = self.place(at)?;
+        if !T::is_updated_in_place() {
+            // The engine makes all other updates of such an element, one at a time while it is locked. No rank updates them
+            // under the update lock alone, so that lock is not taken.
+            let shared = self.comm.shared();
+            return Some(shared.with(|_| T::update(region, offset, combine, operand)));
+        }
         let _held = self.begin_update(self.update_lock.as_ref(), 1);
-        T::update(region, offset, Combine::Replace, value);
-        Some(())
+        Some(T::update(region, offset, combine, operand))
     }
 
     fn place(&self, at: usize) -> Option<(&MemoryRegion, usize)> {

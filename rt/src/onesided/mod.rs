@@ -363,17 +363,18 @@ impl<T: Wire> WindowEnd<T> {
     }
 
     /// Begins an update of `count` numbers. Returns the held lock, or `None` if each number is updated by an atomic instruction.
+    /// An update of no numbers needs no lock, and leaves open how numbers are updated.
     #[inline]
     fn begin_update<'l>(
         &self,
         lock: Option<&'l UpdateLock>,
         count: usize,
     ) -> Option<UpdateGuard<'l>> {
-        let lock = lock.filter(|lock| !lock.is_off())?;
+        let lock = lock.filter(|lock| count > 0 && !lock.is_off())?;
         let shared = self.comm.shared();
         let Ok(begun) = lock.begin(count, |holder| {
             let is_down =
-                shared.test_condition(|engine| engine.core.windows().is_rank_down(holder));
+                shared.test_condition(|engine| engine.core.windows().has_lost_holder(holder));
             Ok::<bool, Infallible>(is_down)
         });
         begun

@@ -305,14 +305,13 @@ impl<T: Element> WindowEnd<T> {
             Err(error) => return RemoteOp::failed(OpError { error, buf }),
         };
         if let Some(mapped_end) = mapped_to_update::<T>(target) {
-            let mut old = buf.elems().to_vec();
-            self.update_mapped(
-                mapped_end,
-                range.start,
-                combine,
-                buf.elems(),
-                Some(&mut old),
-            );
+            let elems = buf.elems();
+            if size_of_val(elems) != range.len() {
+                let error = self.changed_length("get_accumulate", target, elems.len());
+                return RemoteOp::failed(OpError { error, buf });
+            }
+            let mut old = elems.to_vec();
+            self.update_mapped(mapped_end, range.start, combine, elems, Some(&mut old));
             buffer::overwrite(&mut buf, &old);
             return RemoteOp::done(buf);
         }
@@ -392,6 +391,25 @@ impl<T: Element> WindowEnd<T> {
         operands: &[T],
         mut old: Option<&mut [T]>,
     ) {
+        for (nth, operands) in operands.chunks(UPDATED_AT_A_TIME).enumerate() {
+            let first = nth * UPDATED_AT_A_TIME;
+            let old = old
+                .as_deref_mut()
+                .map(|old| &mut old[first..first + operands.len()]);
+            let at = at + first * size_of::<T>();
+            self.update_mapped_part(mapped_end, at, combine, operands, old);
+        }
+    }
+
+    /// Updates as many numbers as one rank may keep the others waiting for.
+    fn update_mapped_part(
+        &self,
+        mapped_end: &MappedEnd,
+        at: usize,
+        combine: Combine,
+        operands: &[T],
+        mut old: Option<&mut [T]>,
+    ) {
         let (region, first) = (&mapped_end.region, mapped_end.start + at);
         let held = self.begin_update(mapped_end.update_lock.as_ref(), operands.len());
         if let Some(number) = T::element_type().number().filter(|_| held.is_some()) {
@@ -442,6 +460,15 @@ impl<T: Element> WindowEnd<T> {
         Err(self.error(op, ErrorKind::InvalidArgument(sentence), target.world))
     }
 
+    /// Returns the error for a buffer that had another length when its range was checked.
+    #[cold]
+    fn changed_length(&self, op: &'static str, target: &WindowTarget, len: usize) -> Error {
+        let sentence = format!(
+            "`buf` has {len} elements, and had another number of them at first: its length must not change"
+        );
+        self.error(op, ErrorKind::InvalidArgument(sentence), target.world)
+    }
+
     fn updates(
         &self,
         op: &'static str,
@@ -480,10 +507,18 @@ impl<T: Element> WindowEnd<T> {
     }
 }
 
+/// The most elements that are updated while the other ranks wait for the lock of a window's numbers.
+pub(super) const UPDATED_AT_A_TIME: usize = 8192;
+
 /// Returns the memory of a target, if this process may update elements in it itself.
+///
+/// The target names the start of its memory. A faulty one may name a start that is not aligned to the elements. Atomic
+/// instructions cannot update these, so their updates go to the target's engine.
 #[inline]
 pub(super) fn mapped_to_update<T: Element>(target: &WindowTarget) -> Option<&MappedEnd> {
-    target.mapped().filter(|_| T::is_updated_in_place())
+    target.mapped().filter(|mapped_end| {
+        T::is_updated_in_place() && mapped_end.start.is_multiple_of(size_of::<T>())
+    })
 }
 
 pub(super) fn in_words(ranges: &[Range<usize>]) -> TargetRanges {

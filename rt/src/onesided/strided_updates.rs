@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::{
     Element, RemoteOp, WindowEnd, WindowTarget,
-    remote::{in_words, mapped_to_update},
+    remote::{UPDATED_AT_A_TIME, in_words, mapped_to_update},
 };
 use crate::{
     buffer::{self, RecvBuf, SendBuf},
@@ -30,10 +30,13 @@ impl<T: Element> WindowEnd<T> {
             Err(error) => return RemoteOp::failed(OpError { error, buf }),
         };
         if let Some(mapped_end) = mapped_to_update::<T>(target) {
-            let _held = self.begin_update(mapped_end.update_lock.as_ref(), elems.len());
             let (region, start) = (&mapped_end.region, mapped_end.start);
-            for (offset, &elem) in offsets::<T>(&ranges).zip(elems) {
-                T::update(region, start + offset, combine, elem);
+            let mut left = offsets::<T>(&ranges).zip(elems).peekable();
+            while left.peek().is_some() {
+                let _held = self.begin_update(mapped_end.update_lock.as_ref(), elems.len());
+                for (offset, &elem) in left.by_ref().take(UPDATED_AT_A_TIME) {
+                    T::update(region, start + offset, combine, elem);
+                }
             }
             return RemoteOp::done(buf);
         }
@@ -59,12 +62,18 @@ impl<T: Element> WindowEnd<T> {
             Err(error) => return RemoteOp::failed(OpError { error, buf }),
         };
         if let Some(mapped_end) = mapped_to_update::<T>(target) {
-            let _held = self.begin_update(mapped_end.update_lock.as_ref(), buf.elems().len());
+            // The methods of the buffer are code of the application, which may wait or panic, so none is called under the lock.
+            let elems = buf.elems();
             let (region, start) = (&mapped_end.region, mapped_end.start);
-            let old: Vec<T> = offsets::<T>(&ranges)
-                .zip(buf.elems())
-                .map(|(offset, &elem)| T::update(region, start + offset, combine, elem))
-                .collect();
+            let mut old = Vec::with_capacity(elems.len());
+            let mut left = offsets::<T>(&ranges).zip(elems).peekable();
+            while left.peek().is_some() {
+                let _held = self.begin_update(mapped_end.update_lock.as_ref(), elems.len());
+                let part = left.by_ref().take(UPDATED_AT_A_TIME);
+                old.extend(
+                    part.map(|(offset, &elem)| T::update(region, start + offset, combine, elem)),
+                );
+            }
             buffer::overwrite(&mut buf, &old);
             return RemoteOp::done(buf);
         }

@@ -204,7 +204,11 @@ impl RuntimeShared {
             .map(|link| link.unmet.set(why.to_owned()));
         let all = (0..self.place.size).map(WorldRank);
         let others = all.filter(|&rank| rank != self.place.rank);
-        self.with(|engine| others.for_each(|rank| engine.core.count_as_failed(rank)));
+        self.with(|engine| {
+            // Windows know that these ranks may be up, and do not take their locks.
+            engine.core.windows().set_undriven();
+            others.for_each(|rank| engine.core.count_as_failed(rank));
+        });
     }
 
     pub(crate) fn contexts(&self) -> &Arc<ContextIds> {

@@ -35,7 +35,7 @@ mod wide_element;
 use std::{
     collections::{BTreeMap, BTreeSet},
     ops::{Deref, DerefMut},
-    sync::Arc,
+    sync::{Arc, atomic::AtomicU32},
     task::Waker,
 };
 
@@ -52,7 +52,7 @@ use self::{
     locks::WindowLockState,
     ops::StashedOp,
     pieces::WindowPieces,
-    update_queue::UpdateQueue,
+    update_queue::{NOBODY, UpdateQueue},
 };
 pub(crate) use self::{
     counter_pairs::WakeReason,
@@ -104,6 +104,8 @@ pub(super) struct WindowTable {
     lines: BTreeMap<WorldRank, UpdateQueue>,
     /// Listener places handed out so far.
     listened: u64,
+    /// True once all ranks count as failed because nothing drives this runtime, although they may be up.
+    is_undriven: bool,
 }
 
 /// Place of a future among the listeners of a window, taken when the future first waits.
@@ -129,6 +131,8 @@ struct WindowEndState {
     access_guard: WindowAccessGuard,
     /// Lock of this end's numbers, if other ranks may map them. Without it, each number is updated by an atomic instruction.
     update_lock: Option<UpdateLock>,
+    /// Rank that this rank has waited for in vain while it had that lock, or `NOBODY`.
+    held_up_by: AtomicU32,
     /// True once the application has dropped its handle.
     closed: bool,
 }
@@ -285,6 +289,7 @@ impl Deref for LazyWindowTable {
     fn deref(&self) -> &WindowTable {
         static NONE: WindowTable = WindowTable {
             listened: 0,
+            is_undriven: false,
             ends: BTreeMap::new(),
             pool: WindowCounterPool::EMPTY,
             watching: CounterWatches::EMPTY,
@@ -352,6 +357,7 @@ impl Engine {
             in_fence_epoch: false,
             access_guard,
             update_lock: update_lock.clone(),
+            held_up_by: AtomicU32::new(NOBODY),
             closed: false,
         };
         self.core.windows.ends.insert(id, end);

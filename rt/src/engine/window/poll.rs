@@ -110,9 +110,17 @@ impl WindowPart<'_> {
         Some(Ok(()))
     }
 
-    /// Returns true if a rank is down.
-    pub(crate) fn is_rank_down(&self, rank: WorldRank) -> bool {
-        self.common.peers.down(rank).is_some()
+    /// Returns true if the holder of an update lock is down, so that its lock can be taken.
+    ///
+    /// A runtime that nothing drives counts all ranks as failed to end its waits. A holder may be up then, and two ranks with one
+    /// lock would lose updates, so its lock is waited for.
+    pub(crate) fn has_lost_holder(&self, rank: WorldRank) -> bool {
+        !self.windows.is_undriven && self.common.peers.down(rank).is_some()
+    }
+
+    /// Records that all ranks count as failed from now on because nothing drives this runtime.
+    pub(crate) fn set_undriven(&mut self) {
+        self.windows.is_undriven = true;
     }
 
     /// Returns the error for data stored to a rank that has failed, or `None` if it has not.

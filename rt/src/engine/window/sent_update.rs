@@ -49,30 +49,32 @@ impl SentUpdate<'_> {
         fits.then_some(()).ok_or(REFUSED)
     }
 
-    /// Combines numbers, and returns their old bytes.
+    /// Combines numbers. Returns their old bytes if `fetch` is set, and otherwise nothing.
     pub(super) fn combine(
         self,
         number: NumberType,
         combine: Combine,
+        fetch: bool,
         held: Option<&UpdateGuard<'_>>,
     ) -> Vec<u8> {
-        let mut old = self.sent.clone();
         if held.is_some() {
+            let mut old = fetch.then(|| vec![0; self.len]);
             number.update_many(BulkUpdate {
                 region: self.region,
                 offset: self.at,
                 combine,
                 operands: &self.sent,
-                old: Some(&mut old),
+                old: old.as_deref_mut(),
             });
-            return old;
+            return old.unwrap_or_default();
         }
+        let mut old = self.sent;
         let offsets = (self.at..).step_by(number.len());
         for (at, bytes) in offsets.zip(old.chunks_exact_mut(number.len())) {
             let was = number.update(self.region, at, combine, number.bits(bytes));
             number.write(was, bytes);
         }
-        old
+        if fetch { old } else { Vec::new() }
     }
 
     /// Combines elements of 128 bits, and returns their old bytes.

@@ -57,6 +57,12 @@ impl UpdateLock {
         self.word.load(Relaxed) == OFF
     }
 
+    /// Returns the rank that has the lock at the moment.
+    pub(super) fn holder(&self) -> Option<WorldRank> {
+        let now = self.word.load(Relaxed);
+        (now >= HOLDERS).then(|| rank_of(now))
+    }
+
     /// Begins an update of `count` numbers. Returns the held lock, or `None` if each number is updated by an atomic instruction.
     /// While another rank holds the lock, `is_down` is asked whether that rank is down.
     ///
@@ -92,7 +98,7 @@ impl UpdateLock {
 impl Drop for UpdateGuard<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.0.word.set_free();
+        self.0.word.set_free(code_of(self.0.me));
     }
 }
 
@@ -111,7 +117,8 @@ trait UpdateLockWord {
     fn look(&self) -> u32;
     /// Replaces a value by another one. Returns false if the word has a third value.
     fn replace(&self, old: u32, new: u32) -> bool;
-    fn set_free(&self);
+    /// Frees the lock if the rank with the code `mine` still has it. Another rank has it if it took this rank for down.
+    fn set_free(&self, mine: u32);
 }
 
 impl UpdateLockWord for AtomicU32 {
@@ -126,8 +133,8 @@ impl UpdateLockWord for AtomicU32 {
     }
 
     #[inline]
-    fn set_free(&self) {
-        self.store(FREE, Release);
+    fn set_free(&self, mine: u32) {
+        let _taken = self.compare_exchange(mine, FREE, Release, Relaxed);
     }
 }
 
@@ -190,7 +197,13 @@ mod tests {
         assert_eq!(try_begin(&word, HOLDERS + 4, true), UpdateBegin::Held);
         let held = UpdateBegin::HeldBy(HOLDERS + 4);
         assert_eq!(try_begin(&word, HOLDERS, false), held);
-        word.set_free();
+        word.set_free(HOLDERS);
+        assert_eq!(
+            try_begin(&word, HOLDERS, false),
+            held,
+            "a lock of another rank"
+        );
+        word.set_free(HOLDERS + 4);
         assert_eq!(try_begin(&word, HOLDERS, false), UpdateBegin::Held);
         assert_ne!(word.load(Relaxed), OFF);
         assert!(!word.replace(FREE, OFF));
@@ -213,9 +226,12 @@ mod tests {
             }
         });
         assert_eq!(stopped.err(), Some("it did not go on"));
+        assert_eq!(me.holder(), Some(WorldRank(7)));
         let taken = me.begin(1, |_| Ok::<_, ()>(true)).unwrap();
         assert!(taken.is_some() && !me.is_off());
+        assert_eq!(dead.holder(), Some(WorldRank(8)));
         drop(taken);
+        assert_eq!(me.holder(), None);
         let again = dead.begin(1, |_| Err("nothing to wait for")).unwrap();
         assert!(again.is_some(), "the lock is on for good");
     }
@@ -252,8 +268,8 @@ mod loom_models {
         fn replace(&self, old: u32, new: u32) -> bool {
             self.compare_exchange(old, new, AcqRel, Relaxed).is_ok()
         }
-        fn set_free(&self) {
-            self.store(FREE, Release);
+        fn set_free(&self, mine: u32) {
+            let _taken = self.compare_exchange(mine, FREE, Release, Relaxed);
         }
     }
 
@@ -289,7 +305,7 @@ mod loom_models {
                 }
             }
             self.add_plainly();
-            self.word.set_free();
+            self.word.set_free(mine);
         }
 
         fn add_plainly(&self) {

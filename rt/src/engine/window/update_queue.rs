@@ -1,6 +1,11 @@
 //! Queues of updates on their way to targets, and of answers on their way back.
 
-use std::{collections::VecDeque, io};
+use std::{
+    collections::VecDeque,
+    io,
+    sync::atomic::Ordering::Relaxed,
+    time::{Duration, Instant},
+};
 
 use ripstop_fabric::driver::PayloadView;
 
@@ -124,8 +129,7 @@ impl WindowPart<'_> {
             } => {
                 update.check(number.len(), number.allows(combine))?;
                 let held = self.begin_update(end, len / number.len())?;
-                let old = update.combine(number, combine, held.as_ref());
-                Ok(if fetch { old } else { Vec::new() })
+                Ok(update.combine(number, combine, fetch, held.as_ref()))
             }
             WindowOpKind::UpdateWide {
                 element,
@@ -151,21 +155,39 @@ impl WindowPart<'_> {
     }
 
     /// Begins an update of an end's numbers. Returns the held lock, or `None` if each number is updated by an atomic instruction.
+    /// An update of no numbers needs no lock, and leaves open how numbers are updated.
+    ///
+    /// This rank makes no turns while it waits for the lock. So it waits for a holder only for a short time, and, until the lock
+    /// changes hands, not again for a holder that it has waited for in vain.
+    ///
+    /// # Errors
+    /// `NUMBERS_HELD` if the holder does not go on.
     fn begin_update<'e>(
         &self,
         end: &'e WindowEndState,
         count: usize,
     ) -> Result<Option<UpdateGuard<'e>>, u64> {
-        let Some(lock) = &end.update_lock else {
+        let Some(lock) = end.update_lock.as_ref().filter(|_| count > 0) else {
             return Ok(None);
         };
-        let mut left = YIELDS_MAX;
+        let in_vain = end.held_up_by.load(Relaxed);
+        if in_vain != NOBODY && lock.holder() != Some(WorldRank(in_vain)) {
+            end.held_up_by.store(NOBODY, Relaxed);
+        }
+        let mut until = None;
         lock.begin(count, |holder| {
-            left -= 1;
-            if left == 0 {
+            if self.has_lost_holder(holder) {
+                return Ok(true);
+            }
+            if end.held_up_by.load(Relaxed) == holder.0 {
                 return Err(NUMBERS_HELD);
             }
-            Ok(self.common.peers.down(holder).is_some())
+            let now = real_time();
+            if now >= *until.get_or_insert(now + WAIT_MAX) {
+                end.held_up_by.store(holder.0, Relaxed);
+                return Err(NUMBERS_HELD);
+            }
+            Ok(false)
         })
     }
 
@@ -379,6 +401,18 @@ fn held_up(rank: WorldRank, window: u32) -> ErrorKind {
 /// Most bytes of memory that one update may access.
 const PIECE_MAX: usize = 2048;
 
-/// Most times that this rank yields its processor to the holder of an update lock, during which it makes no turns. An update
-/// takes microseconds, so only a rank whose process was stopped is waited for that often.
-const YIELDS_MAX: u32 = 1_000_000;
+/// Returns the time by which the wait for another process is bounded.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "only processes that share memory wait for an update lock, and they run in real time"
+)]
+fn real_time() -> Instant {
+    Instant::now()
+}
+
+/// Longest time that this rank waits for an update lock, during which it makes no turns. A holder has the lock for microseconds,
+/// but may wait for a processor meanwhile. One that is waited for that long was most likely stopped.
+const WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// Value of [`WindowEndState::held_up_by`] if no holder was waited for in vain. No rank has this number.
+pub(super) const NOBODY: u32 = u32::MAX;
