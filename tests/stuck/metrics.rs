@@ -83,9 +83,12 @@ impl MetricsDirectory {
         StuckJob::start_with(2, role, &[], &[&metrics, more].concat())
     }
 
-    /// Returns the file of a job of `ripstop run`.
-    fn file_of(&self, job: &StuckJob) -> PathBuf {
-        self.0.join(format!("ripstop-{}-0.prom", job.pid()))
+    /// Returns the file of a job of `ripstop run`, once it is there.
+    fn file_of(&self, job: &StuckJob) -> Option<PathBuf> {
+        let start = format!("ripstop-{}-0-", job.pid());
+        let is_it = |name: &String| name.starts_with(&start) && name.ends_with(".prom");
+        let name = names_in(&self.0).into_iter().find(is_it)?;
+        Some(self.0.join(name))
     }
 
     /// Reads the file of a job again and again until its values are as wanted.
@@ -95,10 +98,11 @@ impl MetricsDirectory {
         job: &StuckJob,
         is_wanted: impl Fn(&MetricValues) -> bool,
     ) -> MetricValues {
-        let file = self.file_of(job);
         let end = now() + GUARD;
         loop {
-            let text = fs::read_to_string(&file).unwrap_or_default();
+            let file = self.file_of(job);
+            let text = file.and_then(|file| fs::read_to_string(file).ok());
+            let text = text.unwrap_or_default();
             if !text.is_empty() {
                 let values = parse(&text).unwrap_or_else(|why| panic!("{why}:\n{text}"));
                 if is_wanted(&values) {
@@ -157,6 +161,10 @@ fn a_job_writes_what_its_ranks_do_and_removes_the_file_at_its_end() {
         values.keys().all(|series| series.contains(&labels)),
         "{values:#?}"
     );
+    assert!(
+        values.keys().all(|series| series.contains(",first=\"0\"")),
+        "{values:#?}"
+    );
     assert_eq!(sum(&values, "ripstop_ranks", ""), 2.0);
     assert!(
         !values.keys().any(|series| series.contains("rank=")),
@@ -197,7 +205,7 @@ fn a_job_that_waits_shows_for_how_long_and_one_that_was_killed_leaves_a_file_to_
             && sum(values, "ripstop_oldest_pending_seconds", "") > 1.0
             && sum(values, "ripstop_ranks", "state=\"waiting\"") == 2.0
     });
-    let left = directory.file_of(&job);
+    let left = directory.file_of(&job).unwrap();
     drop(job);
     // The ranks end after their launcher, and the lock of the file with them.
     File::open(&left).unwrap().lock().unwrap();

@@ -4,9 +4,9 @@
 //! lock is one that a killed rank has left, whichever process or container it ran in.
 
 use std::{
-    fs::{self, File, OpenOptions, Permissions},
+    fs::{self, File, Metadata, OpenOptions, Permissions},
     io::{self, Read, Write},
-    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
@@ -16,6 +16,12 @@ pub(super) const FIRST_LINE: &str =
 
 /// Everyone may read the file, because node_exporter belongs to another user.
 const MODE: u32 = 0o644;
+
+/// End of the names of files with metrics.
+pub(super) const FINISHED: &str = ".prom";
+
+/// What the name of a file has behind that until its contents are whole.
+const UNFINISHED: &str = ".tmp";
 
 /// A file that exists as long as this value, from the first [`write`](Self::write) on.
 #[derive(Debug)]
@@ -30,7 +36,7 @@ pub(super) struct MetricsFile {
 impl MetricsFile {
     pub(super) fn new(path: PathBuf) -> Self {
         let mut unfinished = path.clone().into_os_string();
-        unfinished.push(".tmp");
+        unfinished.push(UNFINISHED);
         Self {
             path,
             unfinished: unfinished.into(),
@@ -61,7 +67,8 @@ impl MetricsFile {
         options.write(true).create_new(true).mode(MODE);
         let mut file = options.open(&self.unfinished)?;
         file.set_permissions(Permissions::from_mode(MODE))?;
-        // A file system without locks loses the file when another job starts, until the next contents.
+        // The lock comes before the first line, so a file with that line and without a lock has lost its writer. A file system
+        // without locks keeps what killed ranks leave.
         let _ = file.try_lock();
         file.write_all(FIRST_LINE.as_bytes())?;
         file.write_all(text.as_bytes())?;
@@ -77,7 +84,8 @@ impl Drop for MetricsFile {
     }
 }
 
-/// Removes the files of ranks that were killed. A file that cannot be removed, such as one of another user, stays.
+/// Removes the files of ranks that were killed, also unfinished ones. A file that cannot be removed, such as one of another user,
+/// stays, and so does one whose rank was killed before it had written the first line.
 ///
 /// # Errors
 /// The directory cannot be read.
@@ -85,7 +93,9 @@ pub(super) fn remove_abandoned(directory: &Path) -> io::Result<()> {
     for entry in fs::read_dir(directory)?.flatten() {
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        if name.starts_with("ripstop-") && name.ends_with(".prom") && is_abandoned(&entry.path()) {
+        let whole = name.strip_suffix(UNFINISHED).unwrap_or(&name);
+        let is_named = whole.starts_with("ripstop-") && whole.ends_with(FINISHED);
+        if is_named && is_abandoned(&entry.path()) {
             let _ = fs::remove_file(entry.path());
         }
     }
@@ -100,12 +110,21 @@ fn is_abandoned(path: &Path) -> bool {
     let Ok(mut file) = options.open(path) else {
         return false;
     };
-    let is_file = file.metadata().is_ok_and(|found| found.is_file());
+    let Ok(found) = file.metadata() else {
+        return false;
+    };
     let mut first = [0; FIRST_LINE.len()];
-    is_file
+    found.is_file()
         && file.read_exact(&mut first).is_ok()
         && first == *FIRST_LINE.as_bytes()
         && file.try_lock().is_ok()
+        && is_at(path, &found)
+}
+
+/// Returns true if the path names this file. A writer that lives may have put another file there meanwhile, and has no lock on
+/// the old one then.
+fn is_at(path: &Path, file: &Metadata) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|now| (now.dev(), now.ino()) == (file.dev(), file.ino()))
 }
 
 #[cfg(test)]
@@ -129,14 +148,34 @@ mod tests {
         alive.write("a 1\n").unwrap();
         alive.write("a 2\n").unwrap();
         fs::write(at("ripstop-2-0.prom"), format!("{FIRST_LINE}a 3\n")).unwrap();
+        fs::write(at("ripstop-2-0.prom.tmp"), format!("{FIRST_LINE}a")).unwrap();
+        let unfinished = MetricsFile::new(at("ripstop-3-0.prom"));
+        let _locked = unfinished.write_unfinished("a 5\n").unwrap();
         fs::write(at("ripstop-other.prom"), "a 4\n").unwrap();
         remove_abandoned(&directory).unwrap();
+        assert!(!at("ripstop-2-0.prom.tmp").exists() && at("ripstop-3-0.prom.tmp").exists());
+        fs::remove_file(at("ripstop-3-0.prom.tmp")).unwrap();
         let text = fs::read_to_string(at("ripstop-1-0.prom")).unwrap();
         assert_eq!(text, format!("{FIRST_LINE}a 2\n"));
         assert!(!at("ripstop-2-0.prom").exists() && at("ripstop-other.prom").exists());
         drop(alive);
         let left: Vec<_> = fs::read_dir(&directory).unwrap().collect();
         assert_eq!(left.len(), 1, "{left:?}");
+        fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_another_one_has_replaced_is_not_at_its_path_any_more() {
+        let directory = directory("replaced");
+        let path = directory.join("ripstop-1-0.prom");
+        let mut file = MetricsFile::new(path.clone());
+        file.write("a 1\n").unwrap();
+        let old = File::open(&path).unwrap();
+        assert!(is_at(&path, &old.metadata().unwrap()));
+        file.write("a 2\n").unwrap();
+        assert!(!is_at(&path, &old.metadata().unwrap()));
+        drop(file);
+        assert!(!is_at(&path, &old.metadata().unwrap()));
         fs::remove_dir_all(&directory).unwrap();
     }
 

@@ -78,10 +78,12 @@ impl MetricsWriter {
         metrics_file::remove_abandoned(&directory)?;
         let name = boot.exchange.job_name();
         let name = name.unwrap_or_else(|| std::process::id().to_string());
+        // In containers, two jobs may have the same process id, and so the same name. They differ in their numbers.
         let path = directory.join(format!(
-            "ripstop-{}-{}.prom",
+            "ripstop-{}-{}-{job:016x}{}",
             in_file_name(&name),
-            boot.rank
+            boot.rank,
+            metrics_file::FINISHED
         ));
         let labels = NodeLabels {
             job: name,
@@ -89,6 +91,7 @@ impl MetricsWriter {
                 .nodename()
                 .to_string_lossy()
                 .into_owned(),
+            first: boot.rank,
             by_rank: settings.metrics_by_rank,
         };
         let mut node = NodeMetrics::new(boot.node.ranks.clone(), boot.size, job);

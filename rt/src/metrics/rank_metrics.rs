@@ -1,5 +1,7 @@
 //! The numbers of one rank. Pure.
 
+use std::collections::BTreeMap;
+
 use crate::view::{
     RankSnapshot, RecordedTotals,
     report::{ObservedRank, RankState},
@@ -23,9 +25,17 @@ pub(super) struct RankMetrics {
     pub(super) unexpected_bytes: u64,
     /// Processor time of the agent, in nanoseconds.
     pub(super) agent: u64,
-    /// The last snapshot that could be read.
-    pub(super) last: RankSnapshot,
+    /// Number of the last snapshot that could be read.
+    pub(super) number: u64,
+    /// Messages sent and received by peer, as far as they were counted. Peers that are not in a snapshot stay.
+    pub(super) peers: BTreeMap<u32, [SeenCount; 2]>,
+    /// Collectives by communicator, as far as they were counted.
+    pub(super) comms: BTreeMap<u32, SeenCount>,
 }
+
+/// A count of 32 bits in the snapshots of a rank, as it was when it was largest; `None` before the first snapshot.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct SeenCount(Option<u32>);
 
 impl RankMetrics {
     /// Takes over what a look at the rank has shown, at this time of the machine's clock.
@@ -53,32 +63,46 @@ impl RankMetrics {
     }
 
     fn count(&mut self, snapshot: &RankSnapshot) {
-        if snapshot.number == self.last.number {
+        if snapshot.number == self.number {
             return;
         }
-        let more = snapshot.exchanged_since(&self.last);
-        for (count, more) in self.exchanged.iter_mut().zip(more) {
-            *count += more;
+        self.number = snapshot.number;
+        for peer in &snapshot.peers {
+            let seen = self.peers.entry(peer.rank).or_default();
+            let [sent, received] = &mut self.exchanged;
+            *sent += seen[0].advance(peer.sent);
+            *received += seen[1].advance(peer.received);
         }
-        self.collectives += collectives_since(snapshot, &self.last);
+        // The collectives of a communicator that came and went between two snapshots are missing.
+        for comm in &snapshot.comms {
+            let seen = self.comms.entry(comm.comm).or_default();
+            self.collectives += seen.advance(comm.next);
+        }
+        // A communicator that a whole list does not have was dropped, and a rank does not use its number again.
+        if !snapshot.is_truncated && !snapshot.comms.is_empty() {
+            let is_there = |number: u32| snapshot.comms.iter().any(|comm| comm.comm == number);
+            self.comms.retain(|&number, _| is_there(number));
+        }
         if snapshot.recorded.is_some() {
             self.recorded = snapshot.recorded;
         }
-        self.last = snapshot.clone();
     }
 }
 
-/// Returns how many collectives a rank has begun since an earlier snapshot. Those of a communicator that came and went between
-/// the two are missing.
-fn collectives_since(snapshot: &RankSnapshot, earlier: &RankSnapshot) -> u64 {
-    let comms = snapshot.comms.iter().map(|comm| {
-        let mut before = earlier.comms.iter();
-        let before = before.find(|other| other.comm == comm.comm);
-        // A rank does not use the number of a communicator again.
-        comm.next
-            .wrapping_sub(before.map_or(0, |before| before.next))
-    });
-    comms.map(u64::from).sum()
+impl SeenCount {
+    /// Takes over what a snapshot says. Returns by how much the count has grown. A count that goes back, because a message did
+    /// not leave after all, has not grown before it is larger than it was.
+    fn advance(&mut self, now: u32) -> u64 {
+        let Some(before) = self.0 else {
+            self.0 = Some(now);
+            return u64::from(now);
+        };
+        let more = RankSnapshot::grown(now, before);
+        if more > 0 {
+            self.0 = Some(now);
+        }
+        more
+    }
 }
 
 #[cfg(test)]
@@ -153,6 +177,45 @@ mod tests {
             (metrics.exchanged, metrics.collectives),
             ([first + 3, 6], 9)
         );
+    }
+
+    #[test]
+    fn a_peer_and_a_communicator_that_one_snapshot_lacks_are_not_counted_again() {
+        let mut metrics = RankMetrics::default();
+        metrics.add(&rank(1, [10, 5], 7), 100);
+        let mut without = rank(2, [0, 0], 0);
+        let snapshot = &mut without.view.as_mut().unwrap().snapshot;
+        snapshot.peers.clear();
+        snapshot.comms.clear();
+        metrics.add(&without, 100);
+        assert_eq!((metrics.exchanged, metrics.collectives), ([10, 5], 7));
+        metrics.add(&rank(3, [12, 6], 8), 100);
+        assert_eq!((metrics.exchanged, metrics.collectives), ([12, 6], 8));
+    }
+
+    #[test]
+    fn a_communicator_is_forgotten_only_when_a_whole_list_lacks_it() {
+        let mut metrics = RankMetrics::default();
+        metrics.add(&rank(1, [0, 0], 7), 100);
+        let mut other = rank(2, [0, 0], 3);
+        let snapshot = &mut other.view.as_mut().unwrap().snapshot;
+        snapshot.comms[0].comm = 2;
+        snapshot.is_truncated = true;
+        metrics.add(&other, 100);
+        assert_eq!((metrics.collectives, metrics.comms.len()), (10, 2));
+        let snapshot = &mut other.view.as_mut().unwrap().snapshot;
+        (snapshot.number, snapshot.is_truncated) = (3, false);
+        metrics.add(&other, 100);
+        assert_eq!((metrics.collectives, metrics.comms.len()), (10, 1));
+    }
+
+    #[test]
+    fn a_count_that_goes_back_by_one_is_not_nearly_all_of_its_bits() {
+        let mut metrics = RankMetrics::default();
+        for (number, sent, counted) in [(1, 5, 5), (2, 4, 5), (3, 5, 5), (4, 7, 7)] {
+            metrics.add(&rank(number, [sent, 0], 0), 100);
+            assert_eq!(metrics.exchanged, [counted, 0], "snapshot {number}");
+        }
     }
 
     #[test]

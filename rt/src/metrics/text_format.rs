@@ -10,6 +10,8 @@ use crate::view::report::RankState;
 pub(super) struct NodeLabels {
     pub(super) job: String,
     pub(super) node: String,
+    /// The lowest rank of the node. It tells apart two nodes of a job that have the same name, such as containers of a host.
+    pub(super) first: u32,
     pub(super) by_rank: bool,
 }
 
@@ -178,7 +180,11 @@ fn add_value(
     value: f64,
 ) {
     let (job, node) = (escaped(&labels.job), escaped(&labels.node));
-    let _ = write!(text, "{name}{{job=\"{job}\",node=\"{node}\"");
+    let first = labels.first;
+    let _ = write!(
+        text,
+        "{name}{{job=\"{job}\",node=\"{node}\",first=\"{first}\""
+    );
     if let Some(rank) = rank {
         let _ = write!(text, ",rank=\"{rank}\"");
     }
@@ -217,6 +223,7 @@ mod tests {
         let labels = NodeLabels {
             job: "a\"b\\".to_owned(),
             node: "n1".to_owned(),
+            first: 4,
             by_rank,
         };
         let text = text(report, &labels);
@@ -227,7 +234,7 @@ mod tests {
     #[test]
     fn ranks_of_a_node_are_one_value_unless_each_is_wanted() {
         let together = lines(&report(), false);
-        let node = r#"{job="a\"b\\",node="n1""#;
+        let node = r#"{job="a\"b\\",node="n1",first="4""#;
         for line in [
             format!(r#"ripstop_ranks{node},state="waiting"}} 2"#),
             format!(r#"ripstop_ranks{node},state="left"}} 0"#),

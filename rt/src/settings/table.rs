@@ -227,8 +227,9 @@ pub(super) const TABLE: &[SettingSpec] = &[
     row!(
         metrics: "RIPSTOP_METRICS",
         "none | a directory",
-        "where the lowest rank of each node writes what the ranks of the node do, in a file `ripstop-JOB-RANK.prom` that the \
-         textfile collector of Prometheus' node_exporter reads. The rank removes the file when it leaves the job",
+        "where the lowest rank of each node writes what the ranks of the node do, in a file \
+         `ripstop-JOB-RANK-NUMBER.prom` that the textfile collector of Prometheus' node_exporter reads. The rank removes the \
+         file when it leaves the job",
         path,
         path_text
     ),

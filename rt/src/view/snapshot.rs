@@ -188,11 +188,23 @@ impl RankSnapshot {
         let mut counts = [0_u64; 2];
         for peer in &self.peers {
             let before = earlier.peers.iter().find(|before| before.rank == peer.rank);
-            let (sent, received) = before.map_or((0, 0), |before| (before.sent, before.received));
-            counts[0] += u64::from(peer.sent.wrapping_sub(sent));
-            counts[1] += u64::from(peer.received.wrapping_sub(received));
+            let [sent, received] = match before {
+                Some(before) => [
+                    Self::grown(peer.sent, before.sent),
+                    Self::grown(peer.received, before.received),
+                ],
+                None => [peer.sent, peer.received].map(u64::from),
+            };
+            counts[0] += sent;
+            counts[1] += received;
         }
         counts
+    }
+
+    /// Returns by how much a count has grown that wraps around. A count may go back a little, because a message did not leave
+    /// after all, and has not grown then. A count that grows by 2³¹ or more is taken for one that went back.
+    pub(crate) fn grown(now: u32, before: u32) -> u64 {
+        u64::try_from(now.wrapping_sub(before).cast_signed()).unwrap_or(0)
     }
 }
 
