@@ -13,7 +13,8 @@ pub(super) struct LastOp(u32);
 /// What is known of the operation that ended last.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum EndedOp<'a> {
-    /// No message has ended since the last collective.
+    /// No message has ended since the last collective of several ranks. A collective of one rank alone is not noted, so it leaves
+    /// the operation before it as the last one.
     Collective,
     /// A receive or a probe.
     Recv(&'a OpInfo),
@@ -21,10 +22,12 @@ pub(crate) enum EndedOp<'a> {
     Send(&'a OpInfo),
     /// A send whose bytes left at its call.
     SentTo(WorldRank),
-    /// An operation in whose place another one has begun.
+    /// An operation in whose place another one has begun, or whose place is gone.
     Unknown,
 }
 
+/// The word of an operation that is not known any more. A collective has the same kind, and the value 0.
+const UNKNOWN: u32 = 1;
 const VALUE: u32 = (1 << 30) - 1;
 const RECEIVED: u32 = 1 << 30;
 const OTHER: u32 = 2 << 30;
@@ -46,6 +49,22 @@ impl LastOp {
         Self::of(OTHER, slot)
     }
 
+    /// Forgets the operation if it was in this slot, which another operation has used since and leaves without a result.
+    #[inline]
+    pub(super) fn forget_slot(&mut self, slot: u32) {
+        if self.0 == RECEIVED | slot || self.0 == OTHER | slot {
+            self.0 = UNKNOWN;
+        }
+    }
+
+    /// Forgets the operation if its slot was this one or a later one. These slots are gone, and another one may get the number.
+    pub(super) fn forget_slots_from(&mut self, first: usize) {
+        let is_in_slot = matches!(self.0 & !VALUE, RECEIVED | OTHER);
+        if is_in_slot && (self.0 & VALUE) as usize >= first {
+            self.0 = UNKNOWN;
+        }
+    }
+
     #[inline(always)]
     fn of(kind: u32, value: u32) -> Self {
         debug_assert!(
@@ -64,6 +83,7 @@ impl LastOp {
             RECEIVED => of_slot(EndedOp::Recv),
             OTHER => of_slot(EndedOp::Send),
             SENT => EndedOp::SentTo(WorldRank(value)),
+            _ if value == UNKNOWN => EndedOp::Unknown,
             _ => EndedOp::Collective,
         }
     }
@@ -96,5 +116,25 @@ mod tests {
             LastOp::default().ended(there),
             EndedOp::Collective
         ));
+    }
+
+    #[test]
+    fn only_an_operation_of_the_slots_in_question_is_forgotten() {
+        let is_forgotten = |last: LastOp| last == LastOp(UNKNOWN);
+        for mut last in [LastOp::received(9), LastOp::of_slot(9)] {
+            last.forget_slot(8);
+            last.forget_slots_from(10);
+            assert!(!is_forgotten(last));
+            let mut other = last;
+            last.forget_slot(9);
+            other.forget_slots_from(9);
+            assert!(is_forgotten(last) && is_forgotten(other));
+            assert!(matches!(last.ended(|_| None), EndedOp::Unknown));
+        }
+        for mut last in [LastOp::sent(WorldRank(9)), LastOp::default()] {
+            last.forget_slot(9);
+            last.forget_slots_from(0);
+            assert!(!is_forgotten(last));
+        }
     }
 }

@@ -128,6 +128,7 @@ impl OpTable {
         let generations = gone.map(OpSlot::generation);
         self.first_generation = generations.fold(self.first_generation, u32::max);
         self.blocks.truncate(kept);
+        self.last.forget_slots_from(kept * BLOCK);
         self.blocks.shrink_to_fit();
         self.free.retain(|&index| (index as usize) < kept * BLOCK);
         self.free.sort_unstable_by_key(|&index| Reverse(index)); // the first slots are reused first
@@ -478,6 +479,8 @@ impl OpTable {
         let slot = self.live(id);
         slot.vacate();
         let held = slot.take_erased();
+        // An operation that was in the slot before this one is not there any more.
+        self.last.forget_slot(id.slot);
         self.free_again(id.slot);
         held
     }
@@ -485,7 +488,7 @@ impl OpTable {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::{BLOCK, OpTable};
+    use super::{BLOCK, EndedOp, LastOp, OpTable};
     use crate::{ops::OpInfo, proto::wire::OpId};
 
     fn op_info() -> OpInfo {
@@ -523,5 +526,32 @@ mod tests {
         assert!(stale.iter().all(|&op| ops.get(op).is_none()));
         assert!(again.iter().all(|&op| ops.get(op).is_some()));
         assert!(ops.get(first).is_some());
+    }
+
+    #[test]
+    fn an_operation_that_leaves_without_a_result_is_not_taken_for_the_last_one() {
+        let mut ops = OpTable::new();
+        let op = hold(&mut ops);
+        drop(ops.release(op));
+        ops.last = LastOp::received(op.slot);
+        assert!(matches!(ops.last_ended(), EndedOp::Recv(_)));
+        let next = hold(&mut ops);
+        assert_eq!(next.slot, op.slot, "the slot was free");
+        assert!(matches!(ops.last_ended(), EndedOp::Unknown));
+        drop(ops.release(next));
+        assert!(matches!(ops.last_ended(), EndedOp::Unknown));
+    }
+
+    #[test]
+    fn the_last_operation_is_not_known_once_its_slot_was_given_back() {
+        let mut ops = OpTable::new();
+        let op = hold(&mut ops);
+        drop(ops.release(op));
+        ops.last = LastOp::of_slot(5);
+        assert!(matches!(ops.last_ended(), EndedOp::Send(_)));
+        ops.shrink();
+        let in_new_block = hold(&mut ops);
+        assert_ne!(in_new_block.slot, 5, "that slot is there again, and free");
+        assert!(matches!(ops.last_ended(), EndedOp::Unknown));
     }
 }
