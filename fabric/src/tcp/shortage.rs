@@ -15,7 +15,9 @@ pub(super) struct ShortSends {
 impl ShortSends {
     /// Has the bytes for a peer sent again after a pause. No event reports when the kernel has memory again.
     pub(super) fn add(&mut self, rank: u32, timer: &mut RetryTimer) {
-        self.ranks.push(rank);
+        if !self.ranks.contains(&rank) {
+            self.ranks.push(rank);
+        }
         let set = timer.set_if_earlier(timer.now().saturating_add(SEND_PAUSE));
         debug_assert!(set.is_ok(), "{set:?}");
     }

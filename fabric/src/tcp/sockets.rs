@@ -154,6 +154,9 @@ impl SocketTable {
             return;
         }
         self.report_all();
+        if self.unreported.is_some() {
+            return; // The kernel has no memory to report the other one again, and only one may be left out.
+        }
         let socket = self.get(name).and_then(|entry| entry.fd.as_ref());
         if socket.is_some_and(|socket| epoll::delete(&*self.epoll, socket).is_ok()) {
             self.unreported = Some(name);
@@ -167,8 +170,12 @@ impl SocketTable {
         };
         let socket = self.get(name).and_then(|entry| entry.fd.as_ref());
         if socket.is_some_and(|socket| self.register(socket, name).is_err()) {
-            // The kernel has no memory for that now. The rank does not sleep while a socket needs a look, and tries again.
+            // The kernel has no memory for that now. The rank does not sleep while a socket needs a look, and tries again. The
+            // next turn reads the socket, because no event says what has come.
             self.unreported = Some(name);
+            if let Some(entry) = self.get_mut(name) {
+                entry.readable = true;
+            }
             self.look_at(name);
         }
     }
