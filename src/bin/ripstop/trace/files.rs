@@ -30,7 +30,8 @@ pub(crate) struct RankTrace {
 }
 
 /// How much of the files is kept in memory: of these ranks, at least so many operations and spans that begin first. Other ranks
-/// are kept up to the same time, because messages join them.
+/// on the same machine are kept up to the same time, because messages join them. Of a machine without any of these ranks, as many
+/// operations and spans of its own are kept.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeptPart<'a> {
     pub(crate) most: usize,
@@ -66,8 +67,9 @@ impl JobTraces {
             let last = kept_until.unwrap_or(u64::MAX);
             let content = read(file, |begin| begin <= last)?;
             let trace = RankTrace {
+                // The timeline of the wanted ranks is not cut where others end.
+                kept_until: kept_until.filter(|_| kept.has_rank(content.rank)),
                 content,
-                kept_until,
             };
             traces.add(file.display().to_string(), trace)?;
         }
@@ -196,18 +198,23 @@ fn kept_until(files: &[PathBuf], kept: KeptPart<'_>) -> Result<Vec<Option<u64>>,
         return Ok(vec![None; files.len()]);
     }
     let mut boots = Vec::new();
-    let mut of_boots: BTreeMap<String, EarliestTimes> = BTreeMap::new();
+    let mut of_boots: BTreeMap<String, MachineTimes> = BTreeMap::new();
     for file in files {
         let mut times = EarliestTimes::of(kept.most);
         let content = read(file, |begin| {
             times.add(begin);
             false
         })?;
-        let earliest = of_boots.entry(content.boot.clone());
-        let earliest = earliest.or_insert_with(|| EarliestTimes::of(kept.most));
-        if kept.has_rank(content.rank) {
-            times.times.into_iter().for_each(|time| earliest.add(time));
-        }
+        let machine = of_boots.entry(content.boot.clone());
+        let machine = machine.or_insert_with(|| MachineTimes::of(kept.most));
+        let is_wanted = kept.has_rank(content.rank);
+        machine.has_wanted |= is_wanted;
+        let earliest = if is_wanted {
+            &mut machine.wanted
+        } else {
+            &mut machine.others
+        };
+        times.times.into_iter().for_each(|time| earliest.add(time));
         boots.push(content.boot);
     }
     let limits = boots.iter().map(|boot| of_boots[boot].last());
@@ -216,6 +223,34 @@ fn kept_until(files: &[PathBuf], kept: KeptPart<'_>) -> Result<Vec<Option<u64>>,
 
 /// Shortest record of an operation in bytes.
 const RECORD_LEN_MIN: u64 = 12;
+
+/// The earliest times of the ranks of a machine.
+struct MachineTimes {
+    wanted: EarliestTimes,
+    /// Those of ranks that are not wanted.
+    others: EarliestTimes,
+    has_wanted: bool,
+}
+
+impl MachineTimes {
+    const fn of(most: usize) -> Self {
+        Self {
+            wanted: EarliestTimes::of(most),
+            others: EarliestTimes::of(most),
+            has_wanted: false,
+        }
+    }
+
+    /// Returns until when the ranks are kept, if not all is kept.
+    fn last(&self) -> Option<u64> {
+        let deciding = if self.has_wanted {
+            &self.wanted
+        } else {
+            &self.others
+        };
+        deciding.last()
+    }
+}
 
 /// The earliest of many times.
 struct EarliestTimes {
@@ -325,7 +360,7 @@ fn ranges_text(ranges: &[[u32; 2]]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{EarliestTimes, gaps, ranges_text, ranks_text};
+    use super::{EarliestTimes, MachineTimes, gaps, ranges_text, ranks_text};
 
     #[test]
     fn the_earliest_times_are_kept_with_one_more_to_cut_at() {
@@ -338,6 +373,17 @@ mod tests {
             times.add(time);
         }
         assert_eq!(times.last(), Some(7), "1, 3 and 4 are wanted");
+    }
+
+    #[test]
+    fn a_machine_is_kept_to_the_times_of_others_if_it_has_no_wanted_rank() {
+        let mut machine = MachineTimes::of(1);
+        for time in [5, 2] {
+            machine.others.add(time);
+        }
+        assert_eq!(machine.last(), Some(5));
+        machine.has_wanted = true;
+        assert_eq!(machine.last(), None, "the wanted rank recorded nothing");
     }
 
     #[test]

@@ -18,7 +18,7 @@ impl JobTimeline {
     /// Keeps only what is wanted, and then the earliest operations if there are more than `most`.
     ///
     /// # Errors
-    /// A rank is not in the job.
+    /// A rank is not in the job, or the wanted time is behind what was kept in memory.
     pub(crate) fn cut(&mut self, cut: &TimelineCut, most: usize) -> Result<(), String> {
         if let Some(strange) = cut.ranks.iter().find(|rank| **rank >= self.size) {
             return Err(format!(
@@ -49,6 +49,14 @@ impl JobTimeline {
         }
         let (count, shown) = (begins.len() as u64, begins.len().min(most));
         let kept_until = self.kept_until.filter(|last| *last < to);
+        if let Some(last) = kept_until.filter(|last| from > 0 && *last <= from) {
+            #[expect(clippy::cast_precision_loss, reason = "for people")]
+            let [from, last] = [from, last].map(|time| time as f64 / 1e9);
+            return Err(format!(
+                "--from is behind what --max-mib keeps in memory: give more with --max-mib (--from is {from:.6} s, and what is \
+                 kept ends at {last:.6} s)"
+            ));
+        }
         let last = if begins.len() > most {
             Some(*begins.select_nth_unstable(most).1)
         } else {
