@@ -70,6 +70,8 @@ fn setup(ranks: u32, script: &str) -> Vec<u8> {
         vec![2, 1], // It is bound to nothing, and rank 0 has input.
         60_000_u32.to_le_bytes().to_vec(),
         text("/"),
+        1_u32.to_le_bytes().to_vec(), // One program, from rank 0 on.
+        0_u32.to_le_bytes().to_vec(),
         text("sh"),
         2_u32.to_le_bytes().to_vec(),
         text("-c"),

@@ -27,9 +27,9 @@ pub(super) struct KeyboardRelay {
 }
 
 impl KeyboardRelay {
-    fn new(pipe: ChildStdin) -> std::io::Result<Self> {
+    fn new(terminal: OwnedFd, pipe: ChildStdin) -> std::io::Result<Self> {
         Ok(Self {
-            terminal: open_terminal()?,
+            terminal,
             watched: false,
             input: RankInput::new(pipe)?,
             look_again: None,
@@ -77,9 +77,13 @@ impl KeyboardRelay {
 }
 
 impl LaunchedJob {
-    /// Begins to pass the keyboard's lines on to this pipe of rank 0.
+    /// Begins to pass the keyboard's lines on to this pipe of rank 0. If this process may not open the terminal, the rank reads
+    /// the end of its input.
     pub(super) fn open_keyboard(&mut self, pipe: ChildStdin) -> std::io::Result<()> {
-        self.keyboard = Some(KeyboardRelay::new(pipe)?);
+        let Ok(terminal) = open_terminal() else {
+            return Ok(()); // This closes the pipe.
+        };
+        self.keyboard = Some(KeyboardRelay::new(terminal, pipe)?);
         self.relay_keyboard();
         Ok(())
     }
@@ -108,6 +112,9 @@ impl LaunchedJob {
 
 /// Opens the terminal of the standard input anew, so that a read never waits: another process may take what was typed. A flag of
 /// the standard input itself would hold for the shell, too.
+///
+/// # Errors
+/// The terminal is another user's, as after `su`, or is not in this container. A job runs without a keyboard then.
 pub(super) fn open_terminal() -> std::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     Ok(rustix::fs::open("/proc/self/fd/0", flags, Mode::empty())?)

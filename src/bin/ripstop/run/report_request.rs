@@ -4,9 +4,11 @@
 //! A process that may not send signals to the launcher cannot ask, and the launcher writes to no other kind of file.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 
 use ripstop_rt::internal::view::report::{ObservedJob, StuckReport};
+use rustix::fs::fcntl_get_seals;
 use serde_json::Value;
 
 use crate::stuck::json;
@@ -26,15 +28,29 @@ pub(super) struct ReportRequest {
 
 impl ReportRequest {
     /// Opens the file of a process that has sent this number. Returns `None` if that is no such file.
-    pub(super) fn open(pid: u32, number: i32) -> Option<Self> {
+    ///
+    /// # Errors
+    /// This process may not see what the number means, or cannot open the file, so it has no way to answer.
+    pub(super) fn open(pid: u32, number: i32) -> io::Result<Option<Self>> {
         let path = format!("/proc/{pid}/fd/{}", number & !WANTS_ALL);
-        let link = fs::read_link(&path).ok()?;
-        let is_meant = link.to_str() == Some(&format!("/memfd:{ANSWER_NAME} (deleted)"));
-        is_meant.then_some(())?;
-        Some(Self {
-            file: OpenOptions::new().write(true).open(path).ok()?,
+        let link = match fs::read_link(&path) {
+            Err(why) if why.kind() == io::ErrorKind::PermissionDenied => return Err(why),
+            link => link.unwrap_or_default(),
+        };
+        if link.to_str() != Some(&format!("/memfd:{ANSWER_NAME} (deleted)")) {
+            return Ok(None);
+        }
+        // The descriptor may be another one's by now: opening a pipe must not wait, and a terminal must not become this process'.
+        let file = OpenOptions::new()
+            .write(true)
+            .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
+            .open(path)?;
+        // Only files in memory have seals.
+        let is_in_memory = fcntl_get_seals(&file).is_ok();
+        Ok(is_in_memory.then_some(Self {
+            file,
             wants_all: number & WANTS_ALL != 0,
-        })
+        }))
     }
 
     /// Writes the report, as JSON in one line.

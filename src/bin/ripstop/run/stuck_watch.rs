@@ -269,19 +269,24 @@ impl LaunchedJob {
     }
 
     /// Handles a request of `ripstop stuck`, which gets its answer after the next look. Without other hosts, the command sees
-    /// more itself.
-    pub(super) fn handle_report_request(&mut self, pid: u32, number: i32) {
-        let Some(request) = ReportRequest::open(pid, number) else {
-            return;
+    /// more itself. Returns false if the process has not asked for a report, but sent SIGQUIT with a number of its own.
+    pub(super) fn handle_report_request(&mut self, (pid, number): (u32, i32)) -> bool {
+        let request = match ReportRequest::open(pid, number) {
+            Ok(Some(request)) => request,
+            Ok(None) => return false,
+            // A command of another user may have asked, and SIGQUIT for the ranks could end them.
+            Err(_) => return true,
         };
         if !self.hosts.is_empty() && self.prepare_report(now()) {
             self.stuck.requests.push(request);
         } else {
             request.refuse();
         }
+        true
     }
 
-    /// Answers the commands that wait for a report, unless this is the first look, which shows no movement.
+    /// Answers the commands that wait for a report, unless this is the first look, which shows no movement. Of ranks that publish
+    /// nothing, there is no report.
     fn answer_requests(&mut self, job: &ObservedJob) {
         if job.between == 0 && !job.ranks.is_empty() {
             if !self.stuck.requests.is_empty() {
@@ -290,7 +295,11 @@ impl LaunchedJob {
             return;
         }
         for request in std::mem::take(&mut self.stuck.requests) {
-            request.answer(job);
+            if job.ranks.is_empty() {
+                request.refuse();
+            } else {
+                request.answer(job);
+            }
         }
     }
 

@@ -25,8 +25,13 @@ const BETWEEN: Duration = Duration::from_millis(50);
 /// Returns the document of the launcher, or `null` if it has no report.
 ///
 /// # Errors
-/// The launcher has ended, or does not answer.
+/// The launcher has ended, does not answer, or is in another PID namespace, where this process has no number to answer to.
 pub(super) fn ask(launcher: u32, wants_all: bool) -> io::Result<Value> {
+    if !shares_numbers(launcher) {
+        return Err(io::Error::other(
+            "it is in another PID namespace, as in a container, and cannot answer from there: call this command inside of that",
+        ));
+    }
     let answer = File::from(memfd_create(ANSWER_NAME, MemfdFlags::CLOEXEC)?);
     let all = if wants_all { WANTS_ALL } else { 0 };
     signals::ask_by_quit(launcher, answer.as_raw_fd() | all)?;
@@ -47,12 +52,22 @@ pub(super) fn ask(launcher: u32, wants_all: bool) -> io::Result<Value> {
 
 /// Returns true for a process that runs `ripstop run` of this very program, and answers requests. SIGQUIT would end others.
 pub(super) fn is_launcher(pid: u32) -> bool {
-    let program = |process: &str| {
-        let found = fs::metadata(format!("/proc/{process}/exe")).ok()?;
-        Some((found.dev(), found.ino()))
-    };
-    let own = program("self");
-    own.is_some() && program(&pid.to_string()) == own && runs_jobs(pid) && holds_quit_back(pid)
+    let own = file_of("self", "exe");
+    own.is_some()
+        && file_of(&pid.to_string(), "exe") == own
+        && runs_jobs(pid)
+        && holds_quit_back(pid)
+}
+
+/// Returns true if a process is in the PID namespace of this one. A kernel without such namespaces has no such files.
+fn shares_numbers(pid: u32) -> bool {
+    file_of(&pid.to_string(), "ns/pid") == file_of("self", "ns/pid")
+}
+
+/// Returns the device and the number of the file that a link in the folder of a process leads to.
+fn file_of(process: &str, link: &str) -> Option<(u64, u64)> {
+    let found = fs::metadata(format!("/proc/{process}/{link}")).ok()?;
+    Some((found.dev(), found.ino()))
 }
 
 fn runs_jobs(pid: u32) -> bool {

@@ -28,21 +28,25 @@ pub(in crate::run) struct InputRelay {
 }
 
 impl InputRelay {
-    pub(super) fn new() -> std::io::Result<Self> {
+    /// Returns `None` if the standard input is a terminal that this process may not open.
+    fn new() -> std::io::Result<Option<Self>> {
         let is_terminal = stdin().is_terminal();
         let input = if is_terminal {
-            open_terminal()?
+            let Ok(terminal) = open_terminal() else {
+                return Ok(None);
+            };
+            terminal
         } else {
             stdin().as_fd().try_clone_to_owned()?
         };
-        Ok(Self {
+        Ok(Some(Self {
             input,
             credit: INPUT_WINDOW,
             watched: false,
             is_file: false,
             is_terminal,
             look_again: None,
-        })
+        }))
     }
 
     /// Returns true if something may be read. Otherwise, if what was typed is for another process, sets when to look again.
@@ -60,6 +64,17 @@ impl InputRelay {
 }
 
 impl LaunchedJob {
+    /// Begins to pass the standard input on to rank 0. Without an input, the rank reads its end.
+    pub(super) fn start_input(&mut self) -> std::io::Result<()> {
+        self.hosts.input = InputRelay::new()?;
+        if self.hosts.input.is_none() {
+            let host = self.hosts.host_of[0];
+            self.hosts.links[host as usize].send(&LauncherFrame::InputEnd);
+        }
+        self.relay_input(false);
+        Ok(())
+    }
+
     /// Reads what rank 0 may get, or waits for it.
     pub(in crate::run) fn relay_input(&mut self, is_readable: bool) {
         let Some(relay) = &mut self.hosts.input else {

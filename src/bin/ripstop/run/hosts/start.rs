@@ -6,7 +6,6 @@ use std::time::Duration;
 use super::choice::HostPlan;
 use super::frame::LauncherFrame;
 use super::link::{HostLink, LinkState};
-use super::relay::InputRelay;
 use super::setup::{HostProgram, NodeSetup};
 use super::{START_FAILED, VERSION};
 use crate::run::job::{LaunchedJob, now, raise_descriptor_limit};
@@ -152,8 +151,7 @@ impl LaunchedJob {
             let _ = self.outputs[StdStream::Err as usize].write_or_hold(&lines); // As with messages of the launcher.
         }
         if self.hosts.setup.take().is_some_and(|setup| setup.input) {
-            self.hosts.input = Some(InputRelay::new()?);
-            self.relay_input(false);
+            self.start_input()?;
         }
         self.hosts.flush(&self.poller);
         Ok(())
