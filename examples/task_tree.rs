@@ -18,7 +18,7 @@ async fn main(world: Comm) -> Result<()> {
     let mut stack = Vec::new();
     if world.rank() == 0 {
         open.fetch_add(0, 0, 1).await?;
-        stack.push(Board::default());
+        stack.push(QueensBoard::default());
     }
     world.barrier().await?; // no rank looks at the counter before the first task is counted
 
@@ -45,7 +45,7 @@ async fn main(world: Comm) -> Result<()> {
     // Ranks that have not seen the end yet may still ask, and get nothing, until all ranks are at the barrier.
     let asked = world.clone();
     let refusing = world.spawn(async move {
-        while let Ok((_, status)) = asked.recv::<Board>(Source::Any, ASK).await {
+        while let Ok((_, status)) = asked.recv::<QueensBoard>(Source::Any, ASK).await {
             asked.send(status.source, GIVE, NOTHING).detach();
         }
     });
@@ -61,20 +61,20 @@ async fn main(world: Comm) -> Result<()> {
 }
 
 /// Gives half of the stack to each rank that has asked for tasks: the older half, because old tasks make the most others.
-async fn give_half(world: &Comm, stack: &mut Vec<Board>) -> Result<()> {
+async fn give_half(world: &Comm, stack: &mut Vec<QueensBoard>) -> Result<()> {
     while let Some(request) = world.try_probe(Source::Any, ASK)? {
-        let (_, status) = request.recv::<Board>().await?;
-        let half: Vec<Board> = stack.drain(..stack.len() / 2).collect();
+        let (_, status) = request.recv::<QueensBoard>().await?;
+        let half: Vec<QueensBoard> = stack.drain(..stack.len() / 2).collect();
         world.send(status.source, GIVE, half).detach();
     }
     Ok(())
 }
 
 /// Asks a rank for tasks, and waits for its answer. Ranks that ask this one meanwhile get nothing.
-async fn ask(world: &Comm, rank: usize) -> Result<Vec<Board>> {
+async fn ask(world: &Comm, rank: usize) -> Result<Vec<QueensBoard>> {
     world.send(rank, ASK, NOTHING).detach();
     loop {
-        let (boards, status) = world.recv::<Board>(Source::Any, Tag::Any).await?;
+        let (boards, status) = world.recv::<QueensBoard>(Source::Any, Tag::Any).await?;
         if status.tag == GIVE {
             return Ok(boards);
         }
@@ -82,19 +82,19 @@ async fn ask(world: &Comm, rank: usize) -> Result<Vec<Board>> {
     }
 }
 
-const NOTHING: [Board; 0] = [];
+const NOTHING: [QueensBoard; 0] = [];
 
 /// A chess board with a queen in each of its first rows. A bit is a column of the next row that one of them attacks.
 #[derive(Clone, Copy, Default, Wire)]
 #[repr(C)]
-struct Board {
+struct QueensBoard {
     rows: u32,
     straight: u32,
     left: u32,
     right: u32,
 }
 
-impl Board {
+impl QueensBoard {
     fn with_one_more_queen(self) -> Vec<Self> {
         let attacked = self.straight | self.left | self.right;
         let columns = (0..QUEENS).map(|column| 1 << column);

@@ -34,7 +34,7 @@ struct FoundRank {
 
 /// What one look at a node has shown.
 #[derive(Debug, Default)]
-pub(super) struct NodeReport {
+pub(super) struct NodeMetricsReport {
     pub(super) ranks: BTreeMap<u32, RankMetrics>,
     /// Number of ranks of the node that were not found: they run in containers of their own, or have not started.
     pub(super) missing: usize,
@@ -52,7 +52,7 @@ impl NodeMetrics {
     }
 
     /// Looks at the ranks.
-    pub(super) fn observe(&mut self) -> NodeReport {
+    pub(super) fn observe(&mut self) -> NodeMetricsReport {
         if self.found.len() < self.ranks.len() {
             self.find_ranks();
         }
@@ -70,7 +70,7 @@ impl NodeMetrics {
             }
         }
         let metrics = self.found.iter();
-        NodeReport {
+        NodeMetricsReport {
             ranks: metrics
                 .map(|(rank, found)| (*rank, found.metrics.clone()))
                 .collect(),

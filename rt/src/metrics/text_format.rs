@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt::Write};
 
-use super::{node_metrics::NodeReport, rank_metrics::RankMetrics};
+use super::{node_metrics::NodeMetricsReport, rank_metrics::RankMetrics};
 use crate::view::report::RankState;
 
 /// The labels that all metrics have, and whether those of ranks also have the label `rank`.
@@ -116,7 +116,7 @@ fn add(one: f64, other: f64) -> f64 {
 }
 
 /// Returns the text, with a newline at the end of each line.
-pub(super) fn text(report: &NodeReport, labels: &NodeLabels) -> String {
+pub(super) fn text(report: &NodeMetricsReport, labels: &NodeLabels) -> String {
     let mut text = String::new();
     add_states(&mut text, report, labels);
     for family in &FAMILIES {
@@ -126,7 +126,7 @@ pub(super) fn text(report: &NodeReport, labels: &NodeLabels) -> String {
 }
 
 /// Adds how many ranks are in which state. States without a rank are there too, so that a sum over nodes has no gaps.
-fn add_states(text: &mut String, report: &NodeReport, labels: &NodeLabels) {
+fn add_states(text: &mut String, report: &NodeMetricsReport, labels: &NodeLabels) {
     let name = "ripstop_ranks";
     add_head(text, name, "gauge", "Ranks of the node, by state.");
     let in_state = |state| {
@@ -141,7 +141,12 @@ fn add_states(text: &mut String, report: &NodeReport, labels: &NodeLabels) {
     }
 }
 
-fn add_family(text: &mut String, family: &MetricFamily, report: &NodeReport, labels: &NodeLabels) {
+fn add_family(
+    text: &mut String,
+    family: &MetricFamily,
+    report: &NodeMetricsReport,
+    labels: &NodeLabels,
+) {
     let mut values: BTreeMap<(Option<u32>, usize), (&str, f64)> = BTreeMap::new();
     for (rank, metrics) in &report.ranks {
         for (at, (label, value)) in (family.values)(metrics).into_iter().enumerate() {
@@ -205,7 +210,7 @@ mod tests {
     use super::*;
     use crate::view::RecordedTotals;
 
-    fn report() -> NodeReport {
+    fn report() -> NodeMetricsReport {
         let rank = |sent, oldest| RankMetrics {
             state: RankState::Waiting,
             exchanged: [sent, 3],
@@ -213,13 +218,13 @@ mod tests {
             agent: 1_500_000_000,
             ..RankMetrics::default()
         };
-        NodeReport {
+        NodeMetricsReport {
             ranks: [(4, rank(10, 2_000_000_000)), (5, rank(20, 500_000_000))].into(),
             missing: 1,
         }
     }
 
-    fn lines(report: &NodeReport, by_rank: bool) -> Vec<String> {
+    fn lines(report: &NodeMetricsReport, by_rank: bool) -> Vec<String> {
         let labels = NodeLabels {
             job: "a\"b\\".to_owned(),
             node: "n1".to_owned(),
