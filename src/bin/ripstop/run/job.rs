@@ -243,7 +243,8 @@ impl LaunchedJob {
                 (libc::SIGCHLD, _) => self.handle_ends(),
                 (libc::SIGTSTP, _) => self.stop(),
                 (libc::SIGCONT, _) => self.signal_all(Signal::CONT),
-                (libc::SIGQUIT, Some(sent)) if self.handle_report_request(sent) => {}
+                (libc::SIGQUIT, Some((pid, number))) if self.handle_report_request(pid, number) => {
+                }
                 (libc::SIGQUIT, _) if self.handle_quit() => {}
                 (number, _) => self.pass_on(number),
             }

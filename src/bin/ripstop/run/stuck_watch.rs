@@ -270,7 +270,7 @@ impl LaunchedJob {
 
     /// Handles a request of `ripstop stuck`, which gets its answer after the next look. Without other hosts, the command sees
     /// more itself. Returns false if the process has not asked for a report, but sent SIGQUIT with a number of its own.
-    pub(super) fn handle_report_request(&mut self, (pid, number): (u32, i32)) -> bool {
+    pub(super) fn handle_report_request(&mut self, pid: u32, number: i32) -> bool {
         let request = match ReportRequest::open(pid, number) {
             Ok(Some(request)) => request,
             Ok(None) => return false,
