@@ -5,6 +5,7 @@
 
 mod epochs;
 mod fence;
+mod fetching;
 mod inline_list;
 mod introduce;
 mod listener;
@@ -30,13 +31,13 @@ use std::{
 pub use self::{
     epochs::{AccessEpoch, PendingStart},
     fence::FenceOp,
+    fetching::Fetching,
     locks::{FlushOp, PassiveLocks},
     node_window::{NodeView, NodeWindow},
     number::{Element, NoOp, Replace},
     op::RemoteOp,
     overlap::Overlap,
     pieces::Piece,
-    remote::Fetching,
     target::WindowTarget,
 };
 use self::{overlap::CopyHistory, pieces::LocalPieces, target::TargetTree};

@@ -1,19 +1,12 @@
 //! Operations on a target's memory: loads and stores if this process maps it, otherwise operations of the engine.
 
-use std::{
-    fmt,
-    ops::Range,
-    panic::Location,
-    pin::Pin,
-    task::{Context, Poll, ready},
-};
+use std::{ops::Range, panic::Location};
 
-use super::{Element, RemoteOp, WindowEnd, WindowTarget};
+use super::{Element, RemoteOp, WindowEnd, WindowTarget, fetching::Fetching};
 use crate::{
     buffer::{self, RecvBuf, SendBuf, Wire},
     engine::{BulkUpdate, Combine, EngineCommons, MappedEnd, TargetRanges, WindowOpKind},
     error::{Error, ErrorKind, OpError, Result},
-    executor::poll_proceed,
     ops::OpInfo,
 };
 
@@ -526,104 +519,4 @@ pub(super) fn in_words(ranges: &[Range<usize>]) -> TargetRanges {
         .iter()
         .map(|range| (range.start as u64, range.len() as u64));
     TargetRanges::Blocks(words.collect())
-}
-
-/// A fetching update in flight. It has already been started; dropping it detaches it.
-#[must_use = "await it, or drop it to let it continue in the background"]
-pub struct Fetching<T: Element> {
-    state: FetchingState<T>,
-}
-
-enum FetchingState<T: Element> {
-    /// The old value, until it is returned.
-    Done(Option<T>),
-    /// The error, until it is returned. Boxed, because it is rare and would make the others longer.
-    Failed(Option<Box<Error>>),
-    One(RemoteOp<[T; 1]>),
-    Two(RemoteOp<[T; 2]>),
-}
-
-impl<T: Element> Fetching<T> {
-    /// Creates a completed one.
-    #[inline]
-    fn done(old: T) -> Self {
-        Self {
-            state: FetchingState::Done(Some(old)),
-        }
-    }
-
-    /// Creates an operation that failed before it started.
-    #[cold]
-    #[track_caller]
-    pub(crate) fn failed(error: Error) -> Self {
-        let error = error.called_at(Location::caller());
-        Self {
-            state: FetchingState::Failed(Some(Box::new(error))),
-        }
-    }
-
-    fn one(op: RemoteOp<[T; 1]>) -> Self {
-        Self {
-            state: FetchingState::One(op),
-        }
-    }
-
-    fn two(op: RemoteOp<[T; 2]>) -> Self {
-        Self {
-            state: FetchingState::Two(op),
-        }
-    }
-}
-
-impl<T: Element> Future for Fetching<T> {
-    type Output = Result<T>;
-
-    #[inline]
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let FetchingState::Done(old) = &mut self.state else {
-            return self.poll_engine(cx);
-        };
-        ready!(poll_proceed(cx));
-        match old.take() {
-            Some(old) => Poll::Ready(Ok(old)),
-            None => polled_after_end(),
-        }
-    }
-}
-
-impl<T: Element> Fetching<T> {
-    /// Polls an update that did not complete at its call.
-    #[inline(never)]
-    fn poll_engine(&mut self, cx: &mut Context<'_>) -> Poll<Result<T>> {
-        Poll::Ready(match &mut self.state {
-            FetchingState::Done(_) => polled_after_end(),
-            FetchingState::Failed(error) => {
-                ready!(poll_proceed(cx));
-                match error.take() {
-                    Some(error) => Err(*error),
-                    None => polled_after_end(),
-                }
-            }
-            FetchingState::One(op) => ready!(Pin::new(op).poll(cx))
-                .map(|[old]| old)
-                .map_err(|error| error.error),
-            FetchingState::Two(op) => ready!(Pin::new(op).poll(cx))
-                .map(|[old, _]| old)
-                .map_err(|error| error.error),
-        })
-    }
-}
-
-#[cold]
-fn polled_after_end() -> ! {
-    panic!("a fetch was polled after it had completed")
-}
-
-// The number is moved, never pinned.
-impl<T: Element> Unpin for Fetching<T> {}
-
-impl<T: Element> fmt::Debug for Fetching<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Fetching")
-    }
 }
