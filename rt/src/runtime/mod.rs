@@ -1,5 +1,8 @@
 //! The [`Runtime`]: how a rank joins its job, and how it leaves.
 
+mod assemble;
+mod processors;
+
 use std::{
     fmt, io, mem,
     ops::Deref,
@@ -10,33 +13,30 @@ use std::{
 
 use ripstop_fabric::{
     counters::DriverStats,
-    driver::{Driver, SLOT_MESSAGE_MAX},
+    driver::Driver,
     hook::{HookDriver, HookPlan},
     provider::Provider,
     shm::Board,
 };
 
+use self::assemble::assemble;
 use crate::{
     boot::{
         self, ArrivalGuard, Boot, BootError, Environment, Exchange,
         report::{FailureReport, FailureReporter},
     },
-    clock::Clock,
-    engine::{Engine, EngineSetup},
+    engine::Engine,
     entry::RankRegistry,
     error::{Error, ErrorKind, Result},
     event_log::EventPrinter,
     executor,
     fabrics::{self, DriverParams},
-    group::WorldRank,
     last_calls,
     metrics::MetricsWriter,
-    offload::MOVED_MAX,
-    reactor::{self, ProgressAgent, SleepBackend},
+    reactor::{self, ProgressAgent},
     runtime_handle::RuntimeHandle,
-    settings::{ProgressMode, ReactorChoice, Rendezvous, Settings},
-    shared::{Choices, JobLink, RankPlacement, RuntimeParts, RuntimeShared, SleepMode},
-    topology::JobTopology,
+    settings::{ProgressMode, ReactorChoice, Settings},
+    shared::{JobLink, RuntimeParts, RuntimeShared},
     view::ViewPublisher,
 };
 
@@ -429,141 +429,6 @@ fn environment(settings: &Settings) -> Environment {
     variables.chain(rows).collect()
 }
 
-fn assemble(
-    boot: &Boot,
-    board: Board,
-    settings: Settings,
-    counters: Arc<DriverStats>,
-    backend: Box<dyn SleepBackend>,
-    [fabric_why, reactor_why]: [String; 2],
-    mut driver: Box<dyn Driver>,
-) -> RuntimeParts {
-    let JobTopology {
-        paths,
-        cost,
-        cost_inside,
-        leader,
-        neighbors,
-        per_node,
-    } = JobTopology::of(&mut *driver, boot, &settings);
-    let processors = online();
-    let (shared, round_ns) = sharing(boot.node.ranks.len(), boot.size, processors);
-    let has_named_slots = driver.named_slots().is_some();
-    let in_slots = |bytes: usize| {
-        u32::try_from(bytes)
-            .ok()
-            .filter(|_| has_named_slots)
-            .unwrap_or(0)
-    };
-    let within_node = driver.caps_to(WorldRank(boot.rank)).clone();
-    let choices = Choices {
-        boot: boot.found,
-        fabric: driver.caps().name,
-        fabric_why,
-        reactor: backend.name(),
-        reactor_why,
-        paths: paths.to_string(),
-        single_copy: within_node.any_memory,
-        by_processor: within_node.by_processor,
-        cost,
-        cost_inside,
-        round_ns,
-        processors: shared,
-        slot_bytes: in_slots(SLOT_MESSAGE_MAX),
-        slot_moved_bytes: in_slots(MOVED_MAX),
-    };
-    let (on_node, mine) = (boot.node.ranks.len(), own_processors());
-    let crowded = is_crowded(on_node, mine, processors);
-    let setup = EngineSetup {
-        rank: WorldRank(boot.rank),
-        size: boot.size,
-        paths,
-        store: settings.store(),
-        may_split_long: !crowded
-            && driver.caps().by_processor
-            && settings.rendezvous == Rendezvous::Auto,
-        seed: u64::from(boot.rank),
-        detect: settings.detect_ns(),
-    };
-    board.publish_cpu(boot.on_node());
-    let place = RankPlacement {
-        rank: WorldRank(boot.rank),
-        size: boot.size,
-        node: leader,
-        board: Some((board, boot.on_node())),
-        crowded,
-        processors: processors_of_threads(on_node, mine, processors),
-        per_node,
-        neighbors: neighbors.into(),
-    };
-    RuntimeParts {
-        engine: Engine::new(driver, setup),
-        sleeps: SleepMode::In(backend),
-        clock: Clock::system(),
-        place,
-        settings: Arc::new(settings),
-        counters,
-        choices: Arc::new(choices),
-        link: None,
-        reporter: None,
-        view: None,
-    }
-}
-
-/// Returns true if the node has more ranks than processors. A rank that is bound to one processor sees no other, so then all
-/// processors of the machine count.
-fn is_crowded(ranks: usize, mine: usize, processors: usize) -> bool {
-    ranks > if mine > 1 { mine } else { processors }
-}
-
-/// Returns the number of processors on which the threads of a rank can run: those to which it is bound, or its share of all.
-fn processors_of_threads(ranks: usize, mine: usize, processors: usize) -> u16 {
-    let share = if mine < processors {
-        mine
-    } else {
-        mine / ranks.max(1)
-    };
-    u16::try_from(share.max(1)).unwrap_or(u16::MAX)
-}
-
-/// Returns the number of processors on which this process may run.
-fn own_processors() -> usize {
-    thread::available_parallelism().map_or(1, std::num::NonZero::get)
-}
-
-/// Returns the number of processors for which collectives are chosen, and the nanoseconds until all ranks of one processor have
-/// run.
-///
-/// Ranks of several nodes must make the same choice, but do not know how many ranks and processors other nodes have. So they
-/// choose as if each rank had a processor of its own.
-fn sharing(on_node: usize, size: u32, processors: usize) -> (usize, f64) {
-    /// Time to switch to the next rank and let it run, in nanoseconds.
-    const SWITCH_NS: f64 = 1_500.0;
-    if on_node != size as usize {
-        return (usize::MAX, 0.0);
-    }
-    let others = on_node.div_ceil(processors) - 1;
-    (processors, others as f64 * SWITCH_NS)
-}
-
-/// Returns the number of online processors of this machine, at least 1.
-fn online() -> usize {
-    let text = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-    let ends = |range: &str| {
-        let (first, last) = range
-            .trim()
-            .split_once('-')
-            .unwrap_or_else(|| (range.trim(), range.trim()));
-        Some(
-            last.parse::<usize>()
-                .ok()?
-                .saturating_sub(first.parse().ok()?)
-                + 1,
-        )
-    };
-    text.split(',').filter_map(ends).sum::<usize>().max(1)
-}
-
 fn choice(reactor: ReactorChoice) -> reactor::BackendChoice {
     match reactor {
         ReactorChoice::Auto => reactor::BackendChoice::Auto,
@@ -586,35 +451,4 @@ fn transport(error: io::Error) -> Error {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{processors_of_threads, sharing};
-
-    #[test]
-    fn the_threads_of_a_rank_have_its_processors_or_its_share_of_all() {
-        for (ranks, mine, processors, threads) in [
-            (2, 1, 2, 1),
-            (2, 2, 2, 1),
-            (1, 2, 2, 2),
-            (4, 4, 16, 4),
-            (4, 16, 16, 4),
-            (8, 2, 2, 1),
-            (0, 2, 2, 2),
-        ] {
-            let found = processors_of_threads(ranks, mine, processors);
-            assert_eq!(found, threads, "{ranks} ranks, {mine} of {processors}");
-        }
-    }
-
-    #[test]
-    fn only_ranks_of_one_node_are_chosen_for_as_sharing_its_processors() {
-        assert_eq!(sharing(8, 8, 2), (2, 4_500.0));
-        assert_eq!(sharing(2, 2, 2), (2, 0.0));
-        // Another node may have more or fewer ranks and processors, and its ranks must make the same choice.
-        for (on_node, processors) in [(4, 4), (4, 2), (8, 16)] {
-            assert_eq!(sharing(on_node, 12, processors), (usize::MAX, 0.0));
-        }
-    }
 }
