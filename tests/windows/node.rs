@@ -13,7 +13,12 @@ use crate::{ranks, worlds::Rank};
 fn mapped(size: u32, rank: fn(Comm) -> Rank) {
     for fabric in ["shm", &combined_fabric()] {
         for mode in ["inline", "thread"] {
-            let settings = [("RIPSTOP_FABRIC", fabric), ("RIPSTOP_PROGRESS", mode)];
+            let settings = [
+                ("RIPSTOP_FABRIC", fabric),
+                ("RIPSTOP_PROGRESS", mode),
+                // All ranks are on one node, also where the other tests of a run have several.
+                ("RIPSTOP_SHM_RANKS", "4"),
+            ];
             ranks::run(size, &settings, move |runtime| {
                 let world = runtime.world();
                 runtime.block_on(rank(world));
