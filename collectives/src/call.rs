@@ -46,6 +46,20 @@ impl DeferredCall {
             place: comm.promise_collective(),
         }
     }
+
+    /// Begins the call from `send` into a new vector.
+    pub(crate) fn begin<S: SendBuf, H: ReturnBuffers<S, Vec<S::Elem>>>(
+        self,
+        tuning: &Tuning,
+        spec: &CallSpec<'_>,
+        send: S,
+        home: H,
+    ) -> CollectiveOp<S, Vec<S::Elem>, H> {
+        let Self { comm, place } = self;
+        let mut call = OrderedCall::in_reserved_place::<S::Elem>(&comm, tuning, spec, place);
+        let room = call.output_vec();
+        call.begin(None, send, room, home)
+    }
 }
 
 impl<'a> OrderedCall<'a> {

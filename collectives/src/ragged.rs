@@ -229,14 +229,8 @@ fn gathered<T: Wire>(
             Some(root) => CallSpec::of(CollectiveKind::Gather, NAMES[1]).root(root),
             None => CallSpec::of(CollectiveKind::AllGather, NAMES[0]),
         };
-        let done = {
-            let spec = spec.counts(&theirs);
-            let mut call =
-                OrderedCall::in_reserved_place::<T>(&second.comm, &tuning, &spec, second.place);
-            let here = root.is_none_or(|root| root == second.comm.rank());
-            let room = call.output_vec();
-            call.begin(None, send, room, OptionalVec(here))
-        };
+        let here = root.is_none_or(|root| root == second.comm.rank());
+        let done = second.begin(&tuning, &spec.counts(&theirs), send, OptionalVec(here));
         Ok((done.await?, theirs))
     }
 }

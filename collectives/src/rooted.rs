@@ -4,7 +4,7 @@ use ripstop_rt::{Comm, OpError, buffer::SendBuf};
 
 use crate::{
     Collectives, Tuning,
-    call::{DeferredCall, OrderedCall},
+    call::DeferredCall,
     call_spec::{CallSpec, CollectiveKind},
     op::{InPlace, InPlaceOp, NewVec, OptionalVec},
     ragged::{self, RaggedOp, boxed_finish},
@@ -35,17 +35,8 @@ pub(crate) fn gather<S: SendBuf>(
             );
             spec = spec.with_fault(sentence);
         }
-        let done = {
-            let spec = spec.counts(&counts);
-            let mut call = OrderedCall::in_reserved_place::<S::Elem>(
-                &second.comm,
-                &tuning,
-                &spec,
-                second.place,
-            );
-            let room = call.output_vec();
-            call.begin(None, send, room, OptionalVec(rank == root))
-        };
+        let spec = spec.counts(&counts);
+        let done = second.begin(&tuning, &spec, send, OptionalVec(rank == root));
         let all = done.await?;
         Ok(boxed_finish(move || all))
     })
@@ -76,17 +67,7 @@ pub(crate) fn scatter<S: SendBuf>(
             Err(OpError { error, .. }) => return Err(OpError { error, buf: send }),
         };
         let spec = CallSpec::of(CollectiveKind::Scatter, SCATTER).root(root);
-        let done = {
-            let spec = spec.counts(&counts);
-            let mut call = OrderedCall::in_reserved_place::<S::Elem>(
-                &second.comm,
-                &tuning,
-                &spec,
-                second.place,
-            );
-            let room = call.output_vec();
-            call.begin(None, send, room, NewVec)
-        };
+        let done = second.begin(&tuning, &spec.counts(&counts), send, NewVec);
         let row = done.await?;
         Ok(boxed_finish(move || row))
     })
