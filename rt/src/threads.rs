@@ -1,4 +1,4 @@
-//! What the system says of threads: whether the application has others, and their processor time.
+//! What the system says of threads: whether the application has others, their names, and their processor time.
 
 use std::{fmt::Display, fs, io};
 
@@ -22,6 +22,18 @@ pub(crate) fn is_alone() -> bool {
 pub(crate) fn processor_nanos(process: impl Display, thread: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{process}/task/{thread}/schedstat")).ok()?;
     stat.split(' ').next()?.parse().ok()
+}
+
+/// Returns the number of the first thread of a process with this name.
+pub(crate) fn thread_named(pid: u32, name: &str) -> Option<u32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    threads.flatten().find_map(|thread| {
+        let its = fs::read_to_string(thread.path().join("comm")).ok()?;
+        let is_it = its.trim_end() == name;
+        is_it
+            .then(|| thread.file_name().to_str()?.parse().ok())
+            .flatten()
+    })
 }
 
 /// Returns the ids of the application's other threads.

@@ -1,13 +1,13 @@
 //! Looks at the ranks of a node.
 
-use std::{collections::BTreeMap, fs};
+use std::collections::BTreeMap;
 
 use super::rank_metrics::RankMetrics;
 use crate::{
     clock::machine_nanos,
     reactor::agent_name,
-    threads::processor_nanos,
-    view::look::{JobLook, SeenRank},
+    threads::{processor_nanos, thread_named},
+    view::look::{JobLook, SeenRank, pids},
 };
 
 /// The ranks of a node, as far as they were found, and what is known of them.
@@ -34,8 +34,8 @@ struct FoundRank {
 
 /// What one look at a node has shown.
 #[derive(Debug, Default)]
-pub(super) struct NodeMetricsReport {
-    pub(super) ranks: BTreeMap<u32, RankMetrics>,
+pub(super) struct NodeMetricsReport<'a> {
+    pub(super) ranks: BTreeMap<u32, &'a RankMetrics>,
     /// Number of ranks of the node that were not found: they run in containers of their own, or have not started.
     pub(super) missing: usize,
 }
@@ -52,7 +52,7 @@ impl NodeMetrics {
     }
 
     /// Looks at the ranks.
-    pub(super) fn observe(&mut self) -> NodeMetricsReport {
+    pub(super) fn observe(&mut self) -> NodeMetricsReport<'_> {
         if self.found.len() < self.ranks.len() {
             self.find_ranks();
         }
@@ -72,7 +72,7 @@ impl NodeMetrics {
         let metrics = self.found.iter();
         NodeMetricsReport {
             ranks: metrics
-                .map(|(rank, found)| (*rank, found.metrics.clone()))
+                .map(|(rank, found)| (*rank, &found.metrics))
                 .collect(),
             missing: self.ranks.len() - self.found.len(),
         }
@@ -80,9 +80,7 @@ impl NodeMetrics {
 
     /// Opens the views that are not open yet, of all processes that this user may look into.
     fn find_ranks(&mut self) {
-        let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-        let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-        for pid in pids {
+        for pid in pids() {
             if let Some(seen) = SeenRank::of_job(pid, self.job)
                 && self.ranks.binary_search(&seen.rank()).is_ok()
             {
@@ -109,16 +107,4 @@ impl FoundRank {
         let nanos = self.agent.and_then(|agent| processor_nanos(pid, agent));
         self.metrics.agent = nanos.unwrap_or(0).max(self.metrics.agent);
     }
-}
-
-/// Returns the number of the first thread of a process with this name.
-fn thread_named(pid: u32, name: &str) -> Option<u32> {
-    let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
-    threads.flatten().find_map(|thread| {
-        let its = fs::read_to_string(thread.path().join("comm")).ok()?;
-        let is_it = its.trim_end() == name;
-        is_it
-            .then(|| thread.file_name().to_str()?.parse().ok())
-            .flatten()
-    })
 }

@@ -8,7 +8,7 @@ use crate::view::{
 };
 
 /// What is known of a rank, from its views so far. What can be counted only grows.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(super) struct RankMetrics {
     pub(super) state: RankState,
     /// Messages sent and received, also as parts of collectives.
@@ -42,13 +42,13 @@ impl RankMetrics {
     pub(super) fn add(&mut self, rank: &ObservedRank, now: u64) {
         self.state = rank.state();
         (self.pending, self.oldest, self.unexpected_bytes) = (0, 0, 0);
-        // The views of ranks that have ended are those of their last moments.
         let Ok(view) = &rank.view else {
             return;
         };
         if self.state == RankState::Left {
             return;
         }
+        // The views of ranks that have ended are those of their last moments.
         self.count(&view.snapshot);
         if self.state.is_over() {
             return;

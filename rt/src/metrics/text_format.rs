@@ -116,7 +116,7 @@ fn add(one: f64, other: f64) -> f64 {
 }
 
 /// Returns the text, with a newline at the end of each line.
-pub(super) fn text(report: &NodeMetricsReport, labels: &NodeLabels) -> String {
+pub(super) fn text(report: &NodeMetricsReport<'_>, labels: &NodeLabels) -> String {
     let mut text = String::new();
     add_states(&mut text, report, labels);
     for family in &FAMILIES {
@@ -126,7 +126,7 @@ pub(super) fn text(report: &NodeMetricsReport, labels: &NodeLabels) -> String {
 }
 
 /// Adds how many ranks are in which state. States without a rank are there too, so that a sum over nodes has no gaps.
-fn add_states(text: &mut String, report: &NodeMetricsReport, labels: &NodeLabels) {
+fn add_states(text: &mut String, report: &NodeMetricsReport<'_>, labels: &NodeLabels) {
     let name = "ripstop_ranks";
     add_head(text, name, "gauge", "Ranks of the node, by state.");
     let in_state = |state| {
@@ -144,7 +144,7 @@ fn add_states(text: &mut String, report: &NodeMetricsReport, labels: &NodeLabels
 fn add_family(
     text: &mut String,
     family: &MetricFamily,
-    report: &NodeMetricsReport,
+    report: &NodeMetricsReport<'_>,
     labels: &NodeLabels,
 ) {
     let mut values: BTreeMap<(Option<u32>, usize), (&str, f64)> = BTreeMap::new();
@@ -210,7 +210,7 @@ mod tests {
     use super::*;
     use crate::view::RecordedTotals;
 
-    fn report() -> NodeMetricsReport {
+    fn ranks() -> BTreeMap<u32, RankMetrics> {
         let rank = |sent, oldest| RankMetrics {
             state: RankState::Waiting,
             exchanged: [sent, 3],
@@ -218,27 +218,28 @@ mod tests {
             agent: 1_500_000_000,
             ..RankMetrics::default()
         };
-        NodeMetricsReport {
-            ranks: [(4, rank(10, 2_000_000_000)), (5, rank(20, 500_000_000))].into(),
-            missing: 1,
-        }
+        [(4, rank(10, 2_000_000_000)), (5, rank(20, 500_000_000))].into()
     }
 
-    fn lines(report: &NodeMetricsReport, by_rank: bool) -> Vec<String> {
+    fn lines(ranks: &BTreeMap<u32, RankMetrics>, by_rank: bool) -> Vec<String> {
         let labels = NodeLabels {
             job: "a\"b\\".to_owned(),
             node: "n1".to_owned(),
             first: 4,
             by_rank,
         };
-        let text = text(report, &labels);
+        let report = NodeMetricsReport {
+            ranks: ranks.iter().map(|(rank, its)| (*rank, its)).collect(),
+            missing: 1,
+        };
+        let text = text(&report, &labels);
         assert!(text.ends_with('\n'), "{text}");
         text.lines().map(str::to_owned).collect()
     }
 
     #[test]
     fn ranks_of_a_node_are_one_value_unless_each_is_wanted() {
-        let together = lines(&report(), false);
+        let together = lines(&ranks(), false);
         let node = r#"{job="a\"b\\",node="n1",first="4""#;
         for line in [
             format!(r#"ripstop_ranks{node},state="waiting"}} 2"#),
@@ -250,7 +251,7 @@ mod tests {
         ] {
             assert!(together.contains(&line), "no {line} in {together:#?}");
         }
-        let apart = lines(&report(), true);
+        let apart = lines(&ranks(), true);
         for line in [
             format!(r#"ripstop_operations_total{node},rank="4",kind="send"}} 10"#),
             format!(r#"ripstop_oldest_pending_seconds{node},rank="5"}} 0.5"#),
@@ -261,16 +262,16 @@ mod tests {
 
     #[test]
     fn bytes_and_waits_are_there_only_while_they_are_recorded() {
-        let mut report = report();
+        let mut ranks = ranks();
         let is_recorded = |lines: &[String], name: &str| lines.iter().any(|it| it.contains(name));
-        let without = lines(&report, false);
+        let without = lines(&ranks, false);
         assert!(!is_recorded(&without, "bytes_total") && !is_recorded(&without, "wait_seconds"));
-        report.ranks.get_mut(&5).unwrap().recorded = Some(RecordedTotals {
+        ranks.get_mut(&5).unwrap().recorded = Some(RecordedTotals {
             sent_bytes: 100,
             received_bytes: 7,
             waited: [0, 250_000_000, 0, 0, 0],
         });
-        let with = lines(&report, false);
+        let with = lines(&ranks, false);
         assert!(is_recorded(&with, "direction=\"received\"} 7"), "{with:#?}");
         assert!(is_recorded(&with, "state=\"recv\"} 0.25"), "{with:#?}");
     }

@@ -5,7 +5,7 @@ use std::{
     io,
     os::unix::fs::{FileExt, OpenOptionsExt},
     path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use super::{
@@ -63,7 +63,7 @@ impl TraceFile {
 
     /// Writes a block, and removes its records. What cannot be written is lost, and so is everything afterwards, so that the file
     /// stays the first part of the trace.
-    pub(super) fn write(&mut self, block: &mut RecordBlock) {
+    fn write(&mut self, block: &mut RecordBlock) {
         self.write_bytes(block.seal());
         if self.fault.is_some() {
             self.lost += u64::from(block.len());
@@ -72,7 +72,7 @@ impl TraceFile {
     }
 
     /// Writes a block, and puts a record of the time that this took in its place.
-    pub(super) fn write_timed(&mut self, block: &mut RecordBlock) {
+    fn write_timed(&mut self, block: &mut RecordBlock) {
         let begin = machine_nanos();
         self.write(block);
         block.push(&TraceRecord {
@@ -112,6 +112,54 @@ impl TraceFile {
         match self.file.write_all_at(bytes, self.place) {
             Ok(()) => self.place += bytes.len() as u64,
             Err(fault) => self.fault = Some(fault),
+        }
+    }
+}
+
+/// Collects records in a block, and writes it to the file of the rank, which has several such writers.
+pub(super) struct BlockWriter {
+    file: Arc<Mutex<TraceFile>>,
+    block: RecordBlock,
+}
+
+impl BlockWriter {
+    pub(super) fn new(file: Arc<Mutex<TraceFile>>) -> Self {
+        Self {
+            file,
+            block: RecordBlock::default(),
+        }
+    }
+
+    /// Locks the file.
+    pub(super) fn file(&self) -> MutexGuard<'_, TraceFile> {
+        lock(&self.file)
+    }
+
+    /// Returns true if all records are written.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.block.is_empty()
+    }
+
+    /// Appends a record that is no text, and writes the block if it is full.
+    pub(super) fn push(&mut self, record: &TraceRecord) {
+        self.block.push(record);
+        self.write_full();
+    }
+
+    /// Appends a text of this kind with its number, and writes the block if it is full.
+    pub(super) fn push_text(&mut self, kind: u8, number: u32, text: &str) {
+        self.block.push_text(kind, number, text);
+        self.write_full();
+    }
+
+    /// Writes the block.
+    pub(super) fn write(&mut self) {
+        lock(&self.file).write(&mut self.block);
+    }
+
+    fn write_full(&mut self) {
+        if self.block.is_full() {
+            lock(&self.file).write_timed(&mut self.block);
         }
     }
 }

@@ -18,6 +18,9 @@ pub const ANY: u32 = u32::MAX;
 /// Length of the head in bytes.
 pub const HEAD_LEN: usize = size_of::<TraceHead>();
 
+/// Length of the shortest record of an operation or a span in bytes.
+pub const RECORD_LEN_MIN: u64 = 12;
+
 const MAGIC: [u8; 8] = *b"RIPTRACE";
 
 /// The head of the file.

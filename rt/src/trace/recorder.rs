@@ -14,9 +14,9 @@ use std::{
 use rustix::time::{ClockId, clock_gettime};
 
 use super::{
-    file::{TraceFile, lock},
+    file::{BlockWriter, TraceFile, lock},
     format::{ANY, TraceHead, TraceRecord, TracedKind, TracedOp},
-    records::{OP_RECORD, RecordBlock, TEXT_RECORD},
+    records::{OP_RECORD, TEXT_RECORD},
     reported_op::ReportedOp,
     spans::SpanRecorder,
     window_calls::OpenWindowCalls,
@@ -32,8 +32,7 @@ use crate::{
 pub(crate) struct TraceRecorder {
     /// World rank of this process.
     me: u32,
-    file: Arc<Mutex<TraceFile>>,
-    block: RecordBlock,
+    records: BlockWriter,
     /// Records spans of the application in the same file.
     spans: Arc<SpanRecorder>,
     /// Operations in flight, by the slots of their ids.
@@ -88,8 +87,7 @@ impl TraceRecorder {
         Ok(Self {
             me: rank,
             spans: SpanRecorder::start(Arc::clone(&file)),
-            file,
-            block: RecordBlock::default(),
+            records: BlockWriter::new(file),
             open: Vec::new(),
             collectives: BTreeMap::new(),
             window_calls: OpenWindowCalls::default(),
@@ -232,14 +230,14 @@ impl TraceRecorder {
 
     /// Writes what was recorded, for the case that the rank is killed.
     pub(crate) fn flush(&mut self) {
-        self.write_block();
+        self.records.write();
         self.spans.flush();
     }
 
     /// Writes what was recorded, unless that was done within the last [`PERIOD`]. Returns when to do so instead, if there is
     /// something to write.
     pub(crate) fn flush_in_time(&mut self, now: ClockTime) -> Option<ClockTime> {
-        if self.block.is_empty() && !self.spans.has_unwritten() {
+        if self.records.is_empty() && !self.spans.has_unwritten() {
             return None;
         }
         let next = self.flushed.map(|flushed| flushed + PERIOD);
@@ -262,9 +260,9 @@ impl TraceRecorder {
             // Its event would say that it has ended.
             let _unreported = self.push_ended(open);
         }
-        self.write_block();
+        self.records.write();
         self.spans.finish();
-        let mut file = lock(&self.file);
+        let mut file = self.records.file();
         file.write_end();
         let (lost, fault) = file.loss()?;
         Some(format!(
@@ -317,8 +315,7 @@ impl TraceRecorder {
     /// Appends a record. Returns a waker that reports it, if a subscriber may want that.
     fn push(&mut self, record: &TraceRecord, at: &'static Location<'static>) -> Option<Waker> {
         self.add_to_totals(record);
-        self.block.push(record);
-        self.write_full_block();
+        self.records.push(record);
         ReportedOp::waker(self.me, record, || self.name_of(record), at)
     }
 
@@ -362,16 +359,6 @@ impl TraceRecorder {
         name.to_owned()
     }
 
-    fn write_full_block(&mut self) {
-        if self.block.is_full() {
-            lock(&self.file).write_timed(&mut self.block);
-        }
-    }
-
-    fn write_block(&mut self) {
-        lock(&self.file).write(&mut self.block);
-    }
-
     /// Returns the number of a source line, and records its text when it is new.
     pub(super) fn line(&mut self, at: &'static Location<'static>) -> u32 {
         let address = ptr::from_ref(at).addr();
@@ -395,8 +382,7 @@ impl TraceRecorder {
     fn add_text(&mut self, text: &str) -> u32 {
         let number = self.texts;
         self.texts += 1;
-        self.block.push_text(TEXT_RECORD, number, text);
-        self.write_full_block();
+        self.records.push_text(TEXT_RECORD, number, text);
         number
     }
 }
@@ -430,18 +416,18 @@ mod tests {
     fn a_rank_that_publishes_no_view_writes_its_records_once_in_a_period() {
         let base = std::env::temp_dir().join(format!("ripstop-flush-{}", std::process::id()));
         let mut recorder = TraceRecorder::create(&base, 0, 1).unwrap();
-        fs::remove_file(lock(&recorder.file).path()).unwrap();
+        fs::remove_file(recorder.records.file().path()).unwrap();
         let now = ClockTime::default() + PERIOD;
         assert_eq!(recorder.flush_in_time(now), None, "there are no records");
         recorder.add_text("one");
         assert_eq!(recorder.flush_in_time(now), None);
-        assert!(recorder.block.is_empty());
+        assert!(recorder.records.is_empty());
         recorder.add_text("two");
         let soon = now + PERIOD / 2;
         assert_eq!(recorder.flush_in_time(soon), Some(now + PERIOD));
-        assert!(!recorder.block.is_empty());
+        assert!(!recorder.records.is_empty());
         assert_eq!(recorder.flush_in_time(now + PERIOD), None);
-        assert!(recorder.block.is_empty());
+        assert!(recorder.records.is_empty());
         assert_eq!(recorder.finish(), None);
     }
 }

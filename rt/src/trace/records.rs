@@ -270,6 +270,7 @@ mod tests {
     use proptest::prelude::{Strategy, any, prop, prop_assert_eq, proptest};
 
     use super::*;
+    use crate::trace::format::RECORD_LEN_MIN;
 
     fn records() -> impl Strategy<Value = TraceRecord> {
         let kind = prop::sample::select(&[OP_RECORD, FLUSH_RECORD, END_RECORD, SPAN_RECORD][..]);
@@ -324,6 +325,17 @@ mod tests {
             prop_assert_eq!((record.at, its), (7, text.as_bytes()));
             prop_assert_eq!(read.next().is_none(), true);
         }
+    }
+
+    #[test]
+    fn the_shortest_record_of_an_operation_has_the_least_length() {
+        let mut block = RecordBlock::default();
+        block.push(&TraceRecord {
+            kind: OP_RECORD,
+            ..TraceRecord::default()
+        });
+        let len = block.seal().len() - BLOCK_HEAD_LEN;
+        assert_eq!(len as u64, RECORD_LEN_MIN);
     }
 
     #[test]

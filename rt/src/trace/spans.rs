@@ -15,9 +15,9 @@ use std::{
 };
 
 use super::{
-    file::{TraceFile, lock},
+    file::{BlockWriter, TraceFile, lock},
     format::{TraceRecord, TracedOp},
-    records::{RecordBlock, SPAN_RECORD, SPAN_TEXT_RECORD},
+    records::{SPAN_RECORD, SPAN_TEXT_RECORD},
 };
 use crate::clock::machine_nanos;
 
@@ -123,8 +123,7 @@ pub(super) struct SpanRecorder {
 }
 
 struct OpenSpans {
-    file: Arc<Mutex<TraceFile>>,
-    block: RecordBlock,
+    records: BlockWriter,
     open: BTreeMap<u64, OpenSpan>,
     /// Spans that have begun.
     begun: u64,
@@ -160,8 +159,7 @@ impl SpanRecorder {
 
     fn of_process(pid: u32, file: Arc<Mutex<TraceFile>>) -> Self {
         let spans = OpenSpans {
-            file,
-            block: RecordBlock::default(),
+            records: BlockWriter::new(file),
             open: BTreeMap::new(),
             begun: 0,
             threads: Vec::new(),
@@ -181,12 +179,12 @@ impl SpanRecorder {
 
     /// Returns true if records are not written yet.
     pub(super) fn has_unwritten(&self) -> bool {
-        !lock(&self.spans).block.is_empty()
+        !lock(&self.spans).records.is_empty()
     }
 
     /// Writes what was recorded, for the case that the rank is killed.
     pub(super) fn flush(&self) {
-        lock(&self.spans).write_block();
+        lock(&self.spans).records.write();
     }
 
     /// Writes everything, also spans that have not ended, and records nothing afterwards. The caller does not hold the lock of
@@ -202,7 +200,7 @@ impl SpanRecorder {
             open.record.end = now;
             spans.push(&open.record);
         }
-        spans.write_block();
+        spans.records.write();
         spans.is_finished = true;
         drop(spans);
         lock(&RECORDERS).retain(|one| {
@@ -264,8 +262,7 @@ impl OpenSpans {
             return *number;
         }
         let number = u32::try_from(self.texts.len()).unwrap_or(u32::MAX);
-        self.block.push_text(SPAN_TEXT_RECORD, number, text);
-        self.write_full_block();
+        self.records.push_text(SPAN_TEXT_RECORD, number, text);
         self.texts.insert(text.to_owned(), number);
         number
     }
@@ -275,18 +272,7 @@ impl OpenSpans {
         if record.begin == 0 {
             return;
         }
-        self.block.push(record);
-        self.write_full_block();
-    }
-
-    fn write_full_block(&mut self) {
-        if self.block.is_full() {
-            lock(&self.file).write_timed(&mut self.block);
-        }
-    }
-
-    fn write_block(&mut self) {
-        lock(&self.file).write(&mut self.block);
+        self.records.push(record);
     }
 }
 
@@ -318,7 +304,7 @@ mod tests {
             let number = lock(&recorder.spans)
                 .begin("step", "src/step.rs", 7)
                 .unwrap();
-            lock(&recorder.spans).block.clear(); // the texts
+            lock(&recorder.spans).records.write(); // the texts
             let span = ApplicationSpan {
                 recorder: Arc::clone(&recorder),
                 number,
@@ -326,7 +312,7 @@ mod tests {
             span.enter();
             span.exit();
             drop(span);
-            !lock(&recorder.spans).block.is_empty()
+            !lock(&recorder.spans).records.is_empty()
         };
         assert!(recorded(process::id()));
         assert!(!recorded(process::id() + 1));

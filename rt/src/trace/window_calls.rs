@@ -65,13 +65,13 @@ impl TraceRecorder {
         self.push_ended(open)
     }
 
-    /// Records that an epoch begins: for access to this rank's memory, or to the memory of all ranks.
+    /// Records that an epoch begins: for access to the memory of `rank`, or of all ranks if that is `None`.
     pub(crate) fn epoch_began(&mut self, id: WindowId, rank: Option<WorldRank>, call: WindowCall) {
         let open = self.window_op(TracedKind::Epoch, id, rank, call, machine_nanos());
         self.window_calls.epochs.insert((id, rank), open);
     }
 
-    /// Records that this epoch ends, if it has begun.
+    /// Records the end of an epoch that [`epoch_began`](Self::epoch_began) recorded. Does nothing if there is none.
     #[must_use = "the waker reports the end"]
     pub(crate) fn epoch_ended(&mut self, id: WindowId, rank: Option<WorldRank>) -> Option<Waker> {
         let open = self.window_calls.epochs.remove(&(id, rank))?;

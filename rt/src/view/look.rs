@@ -201,6 +201,12 @@ pub fn open_view(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
+/// Returns the ids of all processes, as seen from here.
+pub fn pids() -> impl Iterator<Item = u32> {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
 /// Returns the process id that a process has for itself, which differs from `pid` in a container.
 #[must_use]
 pub fn innermost_pid(pid: u32) -> Option<u32> {
