@@ -24,8 +24,9 @@ impl<T: Wire> RegBuf<T> {
     /// Allocates the memory of a window: a zeroed buffer, and its region, for which the engine makes keys. The holder
     /// of the buffer reads and writes it only while no neighbor may access the window.
     ///
-    /// One cache line is added at the end. String instructions prefetch that far, and a get of a page takes 160 ns
-    /// instead of 40 ns if the window ends with a page and the next page is not mapped.
+    /// One cache line ([`LINE`]) is added at the end. The lock of the window's numbers lies in that line. String
+    /// instructions prefetch that far, too: a get of a page takes 160 ns instead of 40 ns if the window ends with a page
+    /// and the next page is not mapped.
     pub(crate) fn for_window(driver: &mut dyn Driver, len: usize) -> io::Result<Self> {
         Self::of_window(len, |bytes| driver.allocate(bytes))
     }
@@ -53,8 +54,9 @@ impl<T: Wire> RegBuf<T> {
     }
 }
 
-/// Length of a cache line, in bytes.
-const LINE: usize = 64;
+/// Length of a cache line, in bytes. The memory of a window has one more line than its elements need, and the lock of the
+/// window's numbers lies in that line (rt/src/engine/window/update_lock.rs).
+pub(crate) const LINE: usize = 64;
 
 /// Returns `len` bytes of a window's region, for the driver to make a key. No command gets this range.
 pub(crate) fn range_of(region: &MemoryRegion, start: usize, len: usize) -> LocalRange {

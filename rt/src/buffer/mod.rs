@@ -15,7 +15,7 @@ pub(crate) mod room;
 mod strided;
 mod wire;
 
-pub(crate) use alloc::{range_of, word_of};
+pub(crate) use alloc::{LINE, range_of, word_of};
 pub use nested::NestedLayout;
 pub use part::Part;
 pub use reg::{RegBuf, Registered};

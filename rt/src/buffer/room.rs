@@ -27,14 +27,7 @@ pub fn zeros<T: Wire>(len: usize) -> Option<Vec<T>> {
 #[inline(always)]
 pub(crate) fn receive<B: RecvBuf>(buf: &mut B, message: PayloadView<'_>) {
     // SAFETY: only initialized elements are written below, because any bytes are a valid element.
-    let room = unsafe { buf.spare() };
-    let (start, bytes) = (
-        room.as_mut_ptr().cast::<MaybeUninit<u8>>(),
-        size_of_val(room),
-    );
-    // SAFETY: the same memory as bytes, borrowed for the same time.
-    let room = unsafe { slice::from_raw_parts_mut(start, bytes) };
-    message.copy_to(&mut room[..message.len()]);
+    copy_to_room(unsafe { buf.spare() }, message);
     let len = message.len().checked_div(size_of::<B::Elem>());
     // SAFETY: these elements were just written, and within the room.
     unsafe { buf.set_filled(len.unwrap_or(0)) };
@@ -49,10 +42,24 @@ pub(crate) fn fill<B: RecvBuf>(buf: &mut B, payload: PayloadView<'_>) {
     let room = unsafe { buf.spare() };
     let (len, bytes) = (room.len(), size_of_val(room));
     assert_eq!(payload.len(), bytes, "a get that fills its buffer");
-    // SAFETY: the same memory as bytes, borrowed for the same time.
-    payload.copy_to(unsafe { slice::from_raw_parts_mut(room.as_mut_ptr().cast(), bytes) });
+    copy_to_room(room, payload);
     // SAFETY: the elements were just written.
     unsafe { buf.set_filled(len) };
+}
+
+/// Copies all bytes of `payload` to the start of a room.
+///
+/// # Panics
+/// Panics if there is less room.
+#[inline(always)]
+fn copy_to_room<T: Wire>(room: &mut [MaybeUninit<T>], payload: PayloadView<'_>) {
+    let (start, bytes) = (
+        room.as_mut_ptr().cast::<MaybeUninit<u8>>(),
+        size_of_val(room),
+    );
+    // SAFETY: the same memory as bytes, borrowed for the same time.
+    let room = unsafe { slice::from_raw_parts_mut(start, bytes) };
+    payload.copy_to(&mut room[..payload.len()]);
 }
 
 /// Writes the first `bytes` bytes of `elems` to the start of a buffer's room, as a receive would. Returns false, and writes

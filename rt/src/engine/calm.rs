@@ -39,8 +39,7 @@ impl Engine {
         self.core.p2p.common.calm == CalmState::Expecting && op.slot == EXPECTED_SLOT
     }
 
-    /// Returns true if a receive can be posted, and a message sent, without any check of what is rare, and without anything to do
-    /// afterwards.
+    /// Returns true if a message can be sent without any check of what is rare, and without anything to do afterwards.
     #[inline(always)]
     fn is_calm(&mut self) -> bool {
         self.core.p2p.common.calm != CalmState::Disturbed || self.look_for_calm()
@@ -60,10 +59,8 @@ impl Engine {
     /// Returns true if a receive can be expected now: nothing unusual is known, it would be the only one, and no message waits.
     #[inline(always)]
     fn may_expect(&mut self) -> bool {
-        let known = self.core.p2p.common.calm;
-        let is_calm =
-            known == CalmState::Calm || known == CalmState::Disturbed && self.look_for_calm();
-        is_calm && self.core.p2p.tables().is_idle() && self.core.p2p.common.ops.may_expect()
+        // The slot of a receive that is expected already is not free, so the table of operations says no.
+        self.is_calm() && self.core.p2p.tables().is_idle() && self.core.p2p.common.ops.may_expect()
     }
 
     /// Creates a receive with a place of `len` bytes for its message, if it can be expected. Its own buffer stays elsewhere.
@@ -124,15 +121,20 @@ impl Engine {
         if info.synchronous | (bytes.len() > SHORT) {
             return false;
         }
-        if to != self.core.p2p.common.me {
-            return self.is_calm() && self.transmitter().send_eager(info.eager(), to, bytes);
+        let is_sent = if to == self.core.p2p.common.me {
+            let p2p = &mut self.core.p2p;
+            match p2p.common.calm {
+                CalmState::Calm => p2p.deliver_to_self(info, bytes),
+                // A look for calm would be in vain: what was posted before is no expected receive.
+                CalmState::Expecting | CalmState::Disturbed => false,
+            }
+        } else {
+            self.is_calm() && self.transmitter().send_eager(info.eager(), to, bytes)
+        };
+        if is_sent {
+            self.note_sent(info);
         }
-        let p2p = &mut self.core.p2p;
-        match p2p.common.calm {
-            CalmState::Calm => p2p.deliver_to_self(info, bytes),
-            // A look for calm would be in vain: what was posted before is no expected receive.
-            CalmState::Expecting | CalmState::Disturbed => false,
-        }
+        is_sent
     }
 }
 

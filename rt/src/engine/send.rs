@@ -27,7 +27,7 @@ impl Engine {
 
     /// Records that a send has left at its call.
     #[inline(always)]
-    pub(crate) fn note_sent(&mut self, info: &OpInfo) {
+    pub(super) fn note_sent(&mut self, info: &OpInfo) {
         if let Some(to) = info.peer {
             self.core.p2p.common.ops.note_sent(to);
         }

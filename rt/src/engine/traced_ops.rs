@@ -247,7 +247,7 @@ impl EngineCommons {
         }
     }
 
-    /// Records that an epoch begins: for access to this rank's memory, or to the memory of all ranks.
+    /// Records that an epoch begins: for access to the memory of `rank`, or of all ranks if that is `None`.
     #[inline]
     pub(super) fn trace_epoch(&mut self, id: WindowId, rank: Option<WorldRank>, call: WindowCall) {
         if self.unusual
@@ -257,7 +257,7 @@ impl EngineCommons {
         }
     }
 
-    /// Records that such an epoch ends.
+    /// Records the end of an epoch that [`trace_epoch`](Self::trace_epoch) recorded.
     #[inline]
     pub(super) fn trace_epoch_end(&mut self, id: WindowId, rank: Option<WorldRank>) {
         if self.unusual

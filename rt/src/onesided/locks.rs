@@ -205,7 +205,7 @@ impl<T: Element> WindowEnd<T> {
     /// Updates an element of this rank, and returns its old value; `None` if it does not exist.
     fn update_own(&self, at: usize, combine: Combine, operand: T) -> Option<T> {
         let (region, offset) = self.place(at)?;
-        if !T::is_updated_in_place() {
+        if !T::element_type().is_in_place() {
             // The engine makes all other updates of such an element, one at a time while it is locked. No rank updates them
             // under the update lock alone, so that lock is not taken.
             let shared = self.comm.shared();

@@ -119,7 +119,7 @@ impl<T: Wire> WindowEnd<T> {
         memory: RegBuf<T>,
     ) -> impl Future<Output = Result<Self>> + Send + use<T> {
         let (id, agreement) = (comm.next_window(), comm.agreement());
-        let extent = extent_of(&memory);
+        let extent = WindowExtent::Fixed(memory_of(&memory));
         let mut window_end = Self::open(comm.clone(), id, memory, extent);
         window_end.is_lent = true;
         Self::made("over", Ok((window_end, agreement)), Location::caller())
@@ -407,11 +407,6 @@ fn own_memory<T: Wire>(
             Err(comm.error(op, ErrorKind::Transport(why.into()), None, None))
         }
     }
-}
-
-/// Returns the extent of an end with this memory.
-fn extent_of<T: Wire>(memory: &RegBuf<T>) -> WindowExtent {
-    WindowExtent::Fixed(memory_of(memory))
 }
 
 fn memory_of<T: Wire>(memory: &RegBuf<T>) -> WindowMemory {

@@ -63,17 +63,11 @@ mod sealed {
     /// The private part of [`Element`](super::Element), so that no other crate can implement it.
     #[expect(unnameable_types, reason = "only this crate implements it")]
     pub trait Sealed: Sized {
-        /// Returns true if numbers of this type can be combined in this way.
-        fn allows(combine: Combine) -> bool;
-
         /// Updates the number at an offset of a region, and returns the old value.
         fn update(region: &MemoryRegion, offset: usize, combine: Combine, operand: Self) -> Self;
 
         /// Writes `new` if the number equals `expected` bit by bit, and returns the old value.
         fn compare_swap(region: &MemoryRegion, offset: usize, expected: Self, new: Self) -> Self;
-
-        /// Returns true if a process that maps the number may update it. Otherwise only the engine of its owner may.
-        fn is_updated_in_place() -> bool;
 
         /// Returns the type, for the owner's engine.
         fn element_type() -> ElementType;
@@ -103,6 +97,24 @@ impl ElementType {
         match self.0 {
             ElementKind::Number(number) => Some(number),
             ElementKind::Wide(_) => None,
+        }
+    }
+
+    /// Returns true if elements of this type can be combined by this operator.
+    #[inline]
+    pub(super) fn allows(self, combine: Combine) -> bool {
+        match self.0 {
+            ElementKind::Number(number) => number.allows(combine),
+            ElementKind::Wide(element) => element.allows(combine),
+        }
+    }
+
+    /// Returns true if each process that maps an element may update it. Otherwise only the engine of its owner may.
+    #[inline]
+    pub(super) fn is_in_place(self) -> bool {
+        match self.0 {
+            ElementKind::Number(_) => true,
+            ElementKind::Wide(element) => element.is_in_place(),
         }
     }
 
@@ -136,10 +148,6 @@ macro_rules! elements {
         impl Element for $element {}
 
         impl Sealed for $element {
-            fn allows(combine: Combine) -> bool {
-                NumberType::$number.allows(combine)
-            }
-
             #[inline]
             fn update(region: &MemoryRegion, offset: usize, combine: Combine, operand: Self) -> Self {
                 let bits = bytemuck::cast::<Self, $bits>(operand);
@@ -152,11 +160,6 @@ macro_rules! elements {
                 let [expected, new] = [expected, new].map(|x| u64::from(bytemuck::cast::<Self, $bits>(x)));
                 let old = NumberType::$number.compare_swap(region, offset, expected, new);
                 bytemuck::cast(<$bits>::try_from(old).unwrap_or_default())
-            }
-
-            #[inline]
-            fn is_updated_in_place() -> bool {
-                true
             }
 
             #[inline]

@@ -384,41 +384,30 @@ impl<T: Element> WindowEnd<T> {
         operands: &[T],
         mut old: Option<&mut [T]>,
     ) {
+        let number = T::element_type().number();
         for (nth, operands) in operands.chunks(UPDATED_AT_A_TIME).enumerate() {
-            let first = nth * UPDATED_AT_A_TIME;
-            let old = old
+            let begun = nth * UPDATED_AT_A_TIME;
+            let offset = mapped_end.start + at + begun * size_of::<T>();
+            let mut old = old
                 .as_deref_mut()
-                .map(|old| &mut old[first..first + operands.len()]);
-            let at = at + first * size_of::<T>();
-            self.update_mapped_part(mapped_end, at, combine, operands, old);
-        }
-    }
-
-    /// Updates as many numbers as one rank may keep the others waiting for.
-    fn update_mapped_part(
-        &self,
-        mapped_end: &MappedEnd,
-        at: usize,
-        combine: Combine,
-        operands: &[T],
-        mut old: Option<&mut [T]>,
-    ) {
-        let (region, first) = (&mapped_end.region, mapped_end.start + at);
-        let held = self.begin_update(mapped_end.update_lock.as_ref(), operands.len());
-        if let Some(number) = T::element_type().number().filter(|_| held.is_some()) {
-            return number.update_many(BulkUpdate {
-                region,
-                offset: first,
-                combine,
-                operands: bytemuck::cast_slice(operands),
-                old: old.map(bytemuck::cast_slice_mut),
-            });
-        }
-        let offsets = (first..).step_by(size_of::<T>());
-        for (nth, (offset, &operand)) in offsets.zip(operands).enumerate() {
-            let was = T::update(region, offset, combine, operand);
-            if let Some(old) = &mut old {
-                old[nth] = was;
+                .map(|old| &mut old[begun..begun + operands.len()]);
+            let held = self.begin_update(mapped_end.update_lock.as_ref(), operands.len());
+            if let Some(number) = number.filter(|_| held.is_some()) {
+                number.update_many(BulkUpdate {
+                    region: &mapped_end.region,
+                    offset,
+                    combine,
+                    operands: bytemuck::cast_slice(operands),
+                    old: old.map(bytemuck::cast_slice_mut),
+                });
+                continue;
+            }
+            let offsets = (offset..).step_by(size_of::<T>());
+            for (nth, (offset, &operand)) in offsets.zip(operands).enumerate() {
+                let was = T::update(&mapped_end.region, offset, combine, operand);
+                if let Some(old) = &mut old {
+                    old[nth] = was;
+                }
             }
         }
     }
@@ -482,7 +471,7 @@ impl<T: Element> WindowEnd<T> {
         target: &WindowTarget,
         combine: Combine,
     ) -> Result<()> {
-        if T::allows(combine) {
+        if T::element_type().allows(combine) {
             return Ok(());
         }
         Err(self.wrong_combine(op, target, combine))
@@ -510,7 +499,7 @@ pub(super) const UPDATED_AT_A_TIME: usize = 8192;
 #[inline]
 pub(super) fn mapped_to_update<T: Element>(target: &WindowTarget) -> Option<&MappedEnd> {
     target.mapped().filter(|mapped_end| {
-        T::is_updated_in_place() && mapped_end.start.is_multiple_of(size_of::<T>())
+        T::element_type().is_in_place() && mapped_end.start.is_multiple_of(size_of::<T>())
     })
 }
 

@@ -13,10 +13,6 @@ macro_rules! wide_elements {
         impl Element for $element {}
 
         impl Sealed for $element {
-            fn allows(combine: Combine) -> bool {
-                $wide.allows(combine)
-            }
-
             fn update(region: &MemoryRegion, offset: usize, combine: Combine, operand: Self) -> Self {
                 let operand = $wide.bits(bytemuck::bytes_of(&operand));
                 of_bits($wide, $wide.update(region, offset, combine, operand))
@@ -27,10 +23,7 @@ macro_rules! wide_elements {
                 of_bits($wide, $wide.compare_swap(region, offset, expected, new))
             }
 
-            fn is_updated_in_place() -> bool {
-                $wide.is_in_place()
-            }
-
+            #[inline]
             fn element_type() -> ElementType {
                 ElementType::wide($wide)
             }

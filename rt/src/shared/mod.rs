@@ -252,7 +252,7 @@ impl RuntimeShared {
         Some(events)
     }
 
-    /// Called between two turns without events: lets other threads have the engine.
+    /// Lets other threads have the engine. A thread calls this between two turns without events.
     pub(crate) fn pause(&self) {
         hint::spin_loop();
         self.engine.give_way();

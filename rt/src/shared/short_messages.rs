@@ -91,32 +91,30 @@ impl RuntimeShared {
 
     /// Does the same as [`send_at_once`](Self::send_at_once) where the expected receive does not take the message.
     #[inline(never)]
-    fn send_unexpected(
-        &self,
-        mut engine: SpinGuard<'_, Engine>,
-        info: &OpInfo,
-        bytes: &[u8],
-    ) -> bool {
-        let is_sent = engine.send_calmly(info, bytes);
-        if is_sent {
-            engine.note_sent(info);
-        }
-        self.finish(engine);
-        is_sent || matches!(self.with(|engine| engine.try_send(info, bytes)), Ok(true))
+    fn send_unexpected(&self, engine: SpinGuard<'_, Engine>, info: &OpInfo, bytes: &[u8]) -> bool {
+        matches!(self.send_other(engine, info, bytes), Ok(true))
     }
 
     /// Does the same as [`try_send`](Self::try_send) where the expected receive does not take the message.
     #[inline(never)]
     fn try_send_unexpected(
         &self,
+        engine: SpinGuard<'_, Engine>,
+        info: &OpInfo,
+        bytes: &[u8],
+    ) -> Result<bool, ErrorKind> {
+        self.send_other(engine, info, bytes)
+    }
+
+    /// Sends bytes that the expected receive does not take, if they can leave immediately.
+    #[inline(always)]
+    fn send_other(
+        &self,
         mut engine: SpinGuard<'_, Engine>,
         info: &OpInfo,
         bytes: &[u8],
     ) -> Result<bool, ErrorKind> {
         let is_sent = engine.send_calmly(info, bytes);
-        if is_sent {
-            engine.note_sent(info);
-        }
         self.finish(engine);
         if is_sent {
             return Ok(true);

@@ -27,7 +27,7 @@ use crate::{engine::Engine, executor, reactor::ProgressWatchdog, settings::Progr
 pub(crate) struct TurnMakers {
     /// Number of threads in `block_on`.
     threads: AtomicU32,
-    /// Number of threads in `block_on` whose future has not been woken since it was last polled.
+    /// Number of threads in `block_on` that look for events: they neither poll, run tasks nor sleep.
     waiting: AtomicU32,
     /// Number of tasks on tokio.
     tasks: AtomicU32,
@@ -40,7 +40,7 @@ pub(crate) struct TurnMakers {
     told: AtomicBool,
 }
 
-/// Guard: something drives the runtime until it is dropped.
+/// Guard: a thread or task is counted until this is dropped.
 #[derive(Debug)]
 pub(crate) struct TurnMakerGuard<'a>(&'a AtomicU32);
 

@@ -25,8 +25,7 @@ impl MappedEnd {
     ) -> Self {
         let [len, granted] =
             [memory.len, memory.key.len].map(|n| usize::try_from(n).unwrap_or(usize::MAX));
-        // The key to memory with a lock includes the line of the lock.
-        let has_lock = granted > len && granted == UpdateLock::end(start, len) - start;
+        let has_lock = granted > len && granted == UpdateLock::key_len(start, len);
         let update_lock = has_lock.then(|| UpdateLock::behind(&region, start, len, me));
         Self {
             region,

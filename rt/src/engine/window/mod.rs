@@ -321,9 +321,8 @@ impl Engine {
         let (key, update_lock) = match &extent {
             WindowExtent::Fixed(memory) => {
                 let lock = is_mapped.then(|| memory.update_lock(me)).flatten();
-                // The key to memory with a lock includes its line, which is how other ranks know of it.
                 let len = match lock {
-                    Some(_) => UpdateLock::end(memory.start, memory.len) - memory.start,
+                    Some(_) => UpdateLock::key_len(memory.start, memory.len),
                     None => memory.len,
                 };
                 let range = crate::buffer::range_of(&memory.region, memory.start, len);

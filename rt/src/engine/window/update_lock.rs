@@ -20,7 +20,7 @@ use std::{
 
 use ripstop_fabric::memory::{MemoryRegion, RegionWord};
 
-use crate::group::WorldRank;
+use crate::{buffer::LINE, group::WorldRank};
 
 /// Lock of the numbers of an end, which is off if each number is updated by an atomic instruction.
 #[derive(Clone, Debug)]
@@ -46,8 +46,13 @@ impl UpdateLock {
         Self { word, me }
     }
 
+    /// Returns the length of the key to memory with a lock. Other ranks know of the lock because this key includes its line.
+    pub(super) fn key_len(start: usize, len: usize) -> usize {
+        Self::end(start, len) - start
+    }
+
     /// Returns the offset at which the line of this lock ends.
-    pub(super) fn end(start: usize, len: usize) -> usize {
+    fn end(start: usize, len: usize) -> usize {
         (start + len).next_multiple_of(LINE) + LINE
     }
 
@@ -167,9 +172,6 @@ const OFF: u32 = 1;
 const FREE: u32 = 2;
 /// Value of the word if rank 0 has the lock; those of the other ranks follow.
 const HOLDERS: u32 = 3;
-
-/// Length of a cache line in bytes.
-const LINE: usize = 64;
 
 fn code_of(rank: WorldRank) -> u32 {
     rank.0.wrapping_add(HOLDERS)
