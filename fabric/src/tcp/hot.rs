@@ -12,7 +12,8 @@ use crate::driver::Sink;
 pub(super) struct HotPeers {
     /// The peers, the one that sent last at the end.
     peers: Vec<HotPeer>,
-    /// Messages of the one that sent last, since another one did or the rank was to sleep.
+    /// Messages of the one that sent last, since [`end_dialogue`](Self::end_dialogue), or since a peer went down, or since its
+    /// own first one after another peer's.
     alone: u32,
 }
 
@@ -39,7 +40,6 @@ impl HotPeers {
             self.peers.remove(0);
         }
         self.peers.push(HotPeer { rank, silent: 0 });
-        self.alone = 0;
     }
 
     /// Returns true if one peer has sent so much that its socket need not be reported.

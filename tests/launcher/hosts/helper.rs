@@ -67,7 +67,7 @@ fn setup(ranks: u32, script: &str) -> Vec<u8> {
         text(""), // No CPUs are named for a rank.
         text("kvs"),
         text(format!("(vector,(0,1,{ranks}))")),
-        vec![2, 1], // It is bound to nothing, and rank 0 has input.
+        vec![2], // It is bound to nothing.
         60_000_u32.to_le_bytes().to_vec(),
         text("/"),
         1_u32.to_le_bytes().to_vec(), // One program, from rank 0 on.

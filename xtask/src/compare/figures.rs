@@ -185,7 +185,7 @@ impl CompareJob {
         }
     }
 
-    pub(super) fn example(
+    fn example(
         group: &'static str,
         program: &'static str,
         args: &str,
@@ -515,18 +515,20 @@ fn idle(ranks: u32) -> CompareJob {
     CompareJob::alone("idle", "idle --seconds 5", rows).on(ranks)
 }
 
-/// The end of a transfer, as a share of the computation during which one side does not touch the runtime.
 fn overlap() -> CompareJob {
+    CompareJob::alone("overlap", "overlap", overlap_rows(""))
+}
+
+/// Makes rows of the end of a transfer, as a share of the computation during which one side does not touch the runtime. Their
+/// names begin with `prefix`.
+pub(super) fn overlap_rows(prefix: &str) -> Vec<CompareRow> {
     let row = |busy: &str| {
         let pick =
             FigureSelector::new("overlap", "done_share", BetterDirection::Lower).with("busy", busy);
-        CompareRow::new(
-            format!("64 MiB while the {busy} computes"),
-            &pick,
-            RatioTarget::alone(1.0),
-        )
+        let label = format!("{prefix}64 MiB while the {busy} computes");
+        CompareRow::new(label, &pick, RatioTarget::alone(1.0))
     };
-    CompareJob::alone("overlap", "overlap", vec![row("receiver"), row("sender")])
+    vec![row("receiver"), row("sender")]
 }
 
 pub(super) fn split_words(text: &str) -> Vec<String> {

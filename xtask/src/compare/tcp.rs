@@ -2,7 +2,8 @@
 
 use super::contestant::Contestant;
 use super::figures::{
-    BetterDirection, CompareJob, CompareRow, FigureSelector, OwnProgram, RatioTarget, split_words,
+    BetterDirection, CompareJob, CompareRow, FigureSelector, OwnProgram, RatioTarget, overlap_rows,
+    split_words,
 };
 
 /// The name of these jobs.
@@ -29,7 +30,8 @@ pub(super) fn jobs() -> Vec<CompareJob> {
     jobs
 }
 
-/// Returns the same jobs between hosts, where the way of a packet is longer for all, and the start of a job on three hosts.
+/// Returns the same jobs, except that of idle peers, between hosts, where the way of a packet is longer for all, and those that
+/// are only there: ranks that share memory, a halo, and the start of a job on 3 and on 32 hosts.
 pub(super) fn jobs_between_hosts() -> Vec<CompareJob> {
     let mut jobs = jobs_with(1.12, 0.97);
     jobs.extend([all_to_all(), halo(), start(), start_of_many()]);
@@ -130,18 +132,13 @@ fn halo() -> CompareJob {
     }
 }
 
-/// The end of a transfer, as a share of the computation during which one side does not touch the runtime.
 fn overlap() -> CompareJob {
-    let row = |busy: &str| {
-        let pick =
-            FigureSelector::new("overlap", "done_share", BetterDirection::Lower).with("busy", busy);
-        let label = format!("tcp 64 MiB while the {busy} computes");
-        CompareRow::new(label, &pick, RatioTarget::alone(1.0)).by(Contestant::OursTcp)
-    };
+    let rows = overlap_rows("tcp ").into_iter();
+    let rows = rows.map(|row| row.by(Contestant::OursTcp)).collect();
     CompareJob {
         contestants: vec![Contestant::OursTcp],
         columns: COLUMNS,
-        ..CompareJob::alone(GROUP, "overlap", vec![row("receiver"), row("sender")])
+        ..CompareJob::alone(GROUP, "overlap", rows)
     }
 }
 

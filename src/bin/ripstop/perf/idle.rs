@@ -1,4 +1,4 @@
-//! The cost of waiting.
+//! The processor time of waiting, and the memory of a rank for each peer.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::{
     seconds,
 };
 
-/// Processor time that ranks use while all of them wait for a message.
+/// Processor time that ranks use while all of them wait for a message, and memory of a rank for each peer
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n  ripstop run -n 2 -- ripstop perf idle --seconds 5")]
 pub(super) struct IdleArgs {

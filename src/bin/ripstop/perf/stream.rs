@@ -7,7 +7,7 @@ use ripstop::{
 };
 
 use super::{
-    PerfError, PerfRankPair, TAG, TAG_ACK, buffers, clock,
+    PerfError, PerfRankPair, TAG, TAG_ACK, buffers, clock, collective,
     counts::PerfCounts,
     options::{CommonOptions, bytes},
     report::{ResultReport, ResultRow, human},
@@ -226,10 +226,9 @@ where
 
 impl StreamMeasurement {
     /// Returns the processor time of both ranks, in nanoseconds for each byte, which are seconds for each gigabyte.
-    #[expect(clippy::cast_precision_loss, reason = "exact below 104 days")]
     fn cpu_per_byte(&self, size: usize) -> f64 {
-        let messages = self.samples.len() as f64 * self.messages_per_window;
-        self.tally.cpu_ns as f64 / (messages * lossy(size))
+        let messages = collective::lossy(self.samples.len()) * self.messages_per_window;
+        collective::lossy(self.tally.cpu_ns) / (messages * lossy(size))
     }
 
     fn finish(&self, row: ResultRow) -> ResultRow {

@@ -7,6 +7,7 @@ use ripstop::{Collectives, Comm};
 
 use super::{
     PerfError, PerfRankPair, TAG, clock,
+    collective::lossy,
     counts::PerfCounts,
     report::{ResultReport, ResultRow},
     seconds,
@@ -372,11 +373,6 @@ impl ThreadComms {
         };
         (0..threads).map(comm).collect()
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-const fn lossy(count: u64) -> f64 {
-    count as f64
 }
 
 const THREADS_MAX: i64 = 64;

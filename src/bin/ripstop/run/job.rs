@@ -72,7 +72,8 @@ impl LaunchedJob {
         raise_descriptor_limit(64 + u64::from(size) * if args.label { 4 } else { 2 })?;
         let cpus = affinity::plan(args.bind, size)
             .map_err(|error| LaunchError::machine(format!("reading the allowed CPUs: {error}")))?;
-        let mut job = Self::empty(args, programs::names(programs), size)
+        let names = programs.iter().map(|part| part.program.name.as_str());
+        let mut job = Self::empty(args, programs::names(names), size)
             .map_err(|error| LaunchError::machine(format!("preparing the job: {error}")))?;
         job.server
             .number_programs(programs.iter().map(|part| part.ranks));

@@ -110,7 +110,9 @@ pub(crate) fn run(mut args: RunArgs, words: &[OsString]) -> ExitCode {
     check_words(&mut args.program, &words);
     let ended = match plan {
         None => run_here(&mut args, later),
-        Some(plan) => start_on_hosts(&mut args, plan, later).map(LaunchedJob::run),
+        Some(plan) => programs::name_all(&mut args, later)
+            .and_then(|programs| LaunchedJob::start_on_hosts(&args, plan, programs))
+            .map(LaunchedJob::run),
     };
     match ended {
         Ok(code) => ExitCode::from(code),
@@ -129,15 +131,6 @@ fn run_here(args: &mut RunArgs, later: Vec<programs::LaterProgram>) -> Result<u8
         profiling.report();
     }
     Ok(code)
-}
-
-fn start_on_hosts(
-    args: &mut RunArgs,
-    plan: HostPlan,
-    later: Vec<programs::LaterProgram>,
-) -> Result<LaunchedJob, LaunchError> {
-    let programs = programs::name_all(args, later)?;
-    LaunchedJob::start_on_hosts(args, plan, programs)
 }
 
 fn print(plan: &HostPlan) -> ExitCode {

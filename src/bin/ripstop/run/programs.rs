@@ -1,5 +1,6 @@
 //! Several programs in one job: `ripstop run -n 1 server : -n 3 client`.
 
+use std::borrow::Borrow;
 use std::ffi::{OsStr, OsString};
 use std::iter;
 
@@ -181,10 +182,9 @@ pub(super) fn all_ranks(
     Ok(Some(all))
 }
 
-/// Returns the names of the programs, as on the command line.
-pub(super) fn names(programs: &[ProgramRanks]) -> String {
-    let names: Vec<&str> = programs.iter().map(|part| &*part.program.name).collect();
-    names.join(" : ")
+/// Joins the names of programs as on the command line.
+pub(super) fn names(names: impl Iterator<Item: Borrow<str>>) -> String {
+    names.collect::<Vec<_>>().join(" : ")
 }
 
 fn is_option(word: &OsStr) -> bool {

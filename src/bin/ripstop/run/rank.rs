@@ -54,8 +54,6 @@ pub(super) struct RelayedRanks {
     pub(super) locals: u32,
     /// All variables of a rank but those about its place in the job.
     pub(super) environment: Vec<(OsString, OsString)>,
-    /// True if rank 0 has input.
-    pub(super) input: bool,
 }
 
 /// The result of a read from a rank's connection.
@@ -399,8 +397,7 @@ fn command(
     let types = io::IsTerminal::is_terminal(&io::stdin());
     command.stdin(match setup.relayed {
         _ if rank != 0 => Stdio::null(),
-        Some(relayed) if relayed.input => Stdio::piped(),
-        Some(_) => Stdio::null(),
+        Some(_) => Stdio::piped(),
         None if types => Stdio::piped(),
         None => Stdio::inherit(),
     });

@@ -1,5 +1,5 @@
-//! Reports about ranks that wait in vain: when the user asks by SIGQUIT, after a long silence, and before the time limit ends the
-//! job.
+//! Reports about ranks that wait in vain: when the user asks by SIGQUIT or `ripstop stuck`, after a long silence, and before the
+//! time limit ends the job.
 //!
 //! The launcher, or the helper on the rank's host, opens the view of each rank some time after its start, and keeps it. So a
 //! report also says what a rank waited for that was killed since.
@@ -31,7 +31,7 @@ pub(super) struct StuckWatch {
     after: Duration,
     /// True once the present silence was reported.
     is_told: bool,
-    /// Time of the last SIGQUIT.
+    /// Time of the last SIGQUIT that was no request of `ripstop stuck`.
     asked: Option<Instant>,
     /// True if the next look ends in a report.
     is_due: bool,

@@ -7,7 +7,9 @@ use std::os::unix::fs::MetadataExt;
 
 use ripstop_rt::internal::view::ProcessStat;
 use ripstop_rt::internal::view::layout::ViewHead;
-use ripstop_rt::internal::view::look::{JobLook, SeenRank, innermost_pid, is_view, open_view};
+use ripstop_rt::internal::view::look::{
+    JobLook, SeenRank, innermost_pid, is_view, open_view, pids,
+};
 
 /// Everything that was found.
 pub(crate) struct JobSearch {
@@ -52,9 +54,7 @@ impl JobSearch {
             unreadable: Vec::new(),
             refused: 0,
         };
-        let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-        let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-        pids.for_each(|pid| search.look_into(pid));
+        pids().for_each(|pid| search.look_into(pid));
         search.look_again();
         search
     }

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use ripstop_rt::internal::trace::format::{HEAD_LEN, TraceContent};
+use ripstop_rt::internal::trace::format::{HEAD_LEN, RECORD_LEN_MIN, TraceContent};
 use ripstop_rt::internal::view::look::open_view;
 
 use crate::stuck::find::FoundJob;
@@ -220,9 +220,6 @@ fn kept_until(files: &[PathBuf], kept: KeptPart<'_>) -> Result<Vec<Option<u64>>,
     let limits = boots.iter().map(|boot| of_boots[boot].last());
     Ok(limits.collect())
 }
-
-/// Shortest record of an operation in bytes.
-const RECORD_LEN_MIN: u64 = 12;
 
 /// The earliest times of the ranks of a machine.
 struct MachineTimes {

@@ -39,7 +39,6 @@ impl ModelJob {
                 mapping: format!("(vector,(0,1,{size}))"),
                 binding: None,
                 cpus: Vec::new(),
-                input: false,
                 patience: Duration::ZERO,
                 directory: "/".into(),
                 programs: Vec::new(),

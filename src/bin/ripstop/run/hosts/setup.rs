@@ -24,8 +24,6 @@ pub(in crate::run) struct NodeSetup {
     /// The CPUs of each of `ranks`, in ascending order; none for a rank that is bound to no CPUs in particular. Empty if that is
     /// so of all ranks, and `binding` decides.
     pub(in crate::run) cpus: Vec<Vec<u32>>,
-    /// True if rank 0 has input.
-    pub(in crate::run) input: bool,
     /// Time after which a silent launcher is considered gone.
     pub(in crate::run) patience: Duration,
     pub(in crate::run) directory: PathBuf,
@@ -75,7 +73,6 @@ impl NodeSetup {
             Some(CpuBinding::Core) => 1,
             Some(CpuBinding::None) => 2,
         });
-        bytes.byte(u8::from(self.input));
         bytes.number(u32::try_from(self.patience.as_millis()).unwrap_or(u32::MAX));
         bytes.text(self.directory.as_os_str().as_bytes());
         bytes.number(u32::try_from(self.programs.len()).unwrap_or(u32::MAX));
@@ -118,7 +115,6 @@ impl NodeSetup {
                 2 => Some(CpuBinding::None),
                 _ => return None,
             },
-            input: bytes.byte()? != 0,
             patience: Duration::from_millis(u64::from(bytes.number()?)),
             directory: os(bytes.text()?).into(),
             programs: {
@@ -224,7 +220,6 @@ mod tests {
             mapping: "(vector,(0,1,9))".to_owned(),
             binding: Some(CpuBinding::Core),
             cpus: vec![vec![0, 5], vec![], vec![1023]],
-            input: false,
             patience: Duration::from_secs(10),
             directory: "/".into(),
             environment: words

@@ -12,7 +12,7 @@ use crate::run::job::{LaunchedJob, now, raise_descriptor_limit};
 use crate::run::label::LabeledLines;
 use crate::run::rank::{LaunchedRank, StdStream};
 use crate::run::server::PmiServer;
-use crate::run::{LaunchError, RunArgs};
+use crate::run::{LaunchError, RunArgs, programs};
 
 impl LaunchedJob {
     /// Starts all ranks on their hosts.
@@ -23,7 +23,7 @@ impl LaunchedJob {
     ) -> Result<Self, LaunchError> {
         raise_descriptor_limit(64 + 4 * plan.hosts.len() as u64)?;
         let names = programs.iter().map(|part| part.program.to_string_lossy());
-        let name = names.collect::<Vec<_>>().join(" : ");
+        let name = programs::names(names);
         let failed =
             |why: std::io::Error| LaunchError::machine(format!("preparing the job: {why}"));
         let mut job = Self::empty(args, name, plan.size).map_err(failed)?;
@@ -128,7 +128,6 @@ impl LaunchedJob {
         link.state = LinkState::Checking(now());
         setup.ranks.clone_from(&link.ranks);
         setup.cpus.clone_from(&link.cpus);
-        setup.input &= link.ranks.first() == Some(&0);
         for piece in setup.encode().chunks(super::frame::PAYLOAD_MAX) {
             link.send(&LauncherFrame::Setup(piece.to_vec()));
         }
@@ -150,9 +149,8 @@ impl LaunchedJob {
             let lines = link.note_start();
             let _ = self.outputs[StdStream::Err as usize].write_or_hold(&lines); // As with messages of the launcher.
         }
-        if self.hosts.setup.take().is_some_and(|setup| setup.input) {
-            self.start_input()?;
-        }
+        self.hosts.setup = None;
+        self.start_input()?;
         self.hosts.flush(&self.poller);
         Ok(())
     }
@@ -224,7 +222,6 @@ fn setup(
         space: format!("ripstop-{pid}-{}", super::plain(&host)),
         mapping: plan.mapping.clone(),
         binding: args.bind,
-        input: true,
         patience: args.hosts.patience(),
         directory: args.hosts.directory()?,
         programs,

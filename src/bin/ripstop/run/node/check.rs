@@ -1,6 +1,6 @@
 //! Checks that the ranks can be started, before any rank of the job is.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, btree_map::Entry};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read};
@@ -34,9 +34,9 @@ impl NodeHelper {
     }
 }
 
-/// Goes to the directory of the job, and finds the programs of this host's ranks there. A program of other hosts need not be
-/// here.
-fn find(setup: &NodeSetup) -> Result<Vec<Option<LaunchProgram>>, (u8, String)> {
+/// Goes to the directory of the job, and finds the programs of this host's ranks there, by their index in the job. A program of
+/// other hosts need not be here.
+fn find(setup: &NodeSetup) -> Result<BTreeMap<usize, LaunchProgram>, (u8, String)> {
     let folder = &setup.directory;
     std::env::set_current_dir(folder).map_err(|why| {
         (
@@ -47,16 +47,14 @@ fn find(setup: &NodeSetup) -> Result<Vec<Option<LaunchProgram>>, (u8, String)> {
     let ranks = u32::try_from(setup.ranks.len()).unwrap_or(u32::MAX);
     raise_descriptor_limit(4 * u64::from(ranks)).map_err(|why| (START_FAILED, why.sentence))?;
     affinity::named(&setup.cpus, &setup.ranks).map_err(|why| (START_FAILED, why))?;
-    let run_here: BTreeSet<usize> = setup
-        .ranks
-        .iter()
-        .map(|&rank| setup.program_of(rank))
-        .collect();
-    let programs = setup.programs.iter().enumerate().map(|(at, program)| {
-        let is_here = run_here.contains(&at);
-        is_here.then(|| find_one(setup, program)).transpose()
-    });
-    programs.collect()
+    let mut programs = BTreeMap::new();
+    for &rank in &setup.ranks {
+        let at = setup.program_of(rank);
+        if let Entry::Vacant(place) = programs.entry(at) {
+            place.insert(find_one(setup, &setup.programs[at])?);
+        }
+    }
+    Ok(programs)
 }
 
 fn find_one(setup: &NodeSetup, program: &HostProgram) -> Result<LaunchProgram, (u8, String)> {

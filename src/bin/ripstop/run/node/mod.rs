@@ -11,6 +11,7 @@ mod input;
 mod output;
 mod ranks;
 
+use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -93,7 +94,8 @@ struct NodeHelper {
     /// Pieces of the setup.
     pieces: Vec<u8>,
     setup: Option<NodeSetup>,
-    programs: Option<Vec<Option<LaunchProgram>>>,
+    /// The programs that ranks of this host run, by their index in the job.
+    programs: Option<BTreeMap<usize, LaunchProgram>>,
     server: PmiServer,
     /// The start of the ranks, until the last is started.
     pending: Option<PendingRanks>,

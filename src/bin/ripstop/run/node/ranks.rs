@@ -1,5 +1,6 @@
 //! The ranks of this host: their start, their requests, their ends.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::time::Duration;
 
@@ -25,8 +26,8 @@ use crate::run::server::{PmiEffect, PmiServer};
 /// Ranks of this host that are still to be started.
 #[derive(Debug)]
 pub(super) struct PendingRanks {
-    /// The programs of the job; `None` for one that no rank of this host runs.
-    programs: Vec<Option<LaunchProgram>>,
+    /// The programs that ranks of this host run, by their index in the job.
+    programs: BTreeMap<usize, LaunchProgram>,
     relayed: RelayedRanks,
     /// The CPUs of each of these ranks.
     cpus: std::vec::IntoIter<Option<CpuSet>>,
@@ -83,7 +84,6 @@ impl NodeHelper {
         let relayed = RelayedRanks {
             locals,
             environment: environment(&setup),
-            input: setup.input,
         };
         self.pending = Some(PendingRanks {
             programs,
@@ -107,7 +107,7 @@ impl NodeHelper {
                 .iter()
                 .for_each(|&signal| self.signal_all(signal));
         };
-        let Some(program) = &pending.programs[setup.program_of(rank)] else {
+        let Some(program) = pending.programs.get(&setup.program_of(rank)) else {
             return; // All programs of this host's ranks were found.
         };
         let job = JobSetup {
