@@ -80,11 +80,23 @@ impl<T> SpinLock<T> {
     /// Lets a waiting thread have the lock first. For a thread that is about to take the lock again, and has no work yet.
     #[inline]
     pub(crate) fn give_way(&self) {
-        let mut looks = 0;
-        while self.is_wanted() && looks < LOOKS {
-            looks += 1;
-            hint::spin_loop();
+        if self.is_wanted() {
+            self.wait_for_taker();
         }
+    }
+
+    #[cold]
+    fn wait_for_taker(&self) {
+        for _ in 0..LOOKS {
+            hint::spin_loop();
+            if !self.is_wanted() {
+                return;
+            }
+        }
+        // The waiting thread does not run, perhaps because this thread has its processor. It will say anew that it waits when it
+        // runs. Until then, this thread would lose the time of all these looks each time it is about to take the lock.
+        self.wanted.store(false, Relaxed);
+        thread::yield_now();
     }
 
     #[cold]
@@ -180,6 +192,14 @@ mod tests {
             }
         });
         assert_eq!(*lock.lock(), TAKES);
+        assert!(!lock.is_wanted());
+    }
+
+    #[test]
+    fn a_thread_gives_way_once_to_one_that_does_not_run() {
+        let lock = SpinLock::new(());
+        lock.wanted.store(true, Relaxed);
+        lock.give_way();
         assert!(!lock.is_wanted());
     }
 
