@@ -262,13 +262,18 @@ impl ComparePaths {
             Contestant::Fftw if !self.peer_program(FFTW, who).exists() => {
                 Some("not built: apt-get install libfftw3-dev libfftw3-mpi-dev".to_owned())
             }
-            _ => None,
+            _ => {
+                let (program, library) = peer_program_of(job, who)?;
+                let is_missing = !self.peer_program(program, library).exists();
+                let (name, option) = (library.name(), "without --built they are compiled");
+                is_missing.then(|| format!("not built yet: {program} of {name}; {option}"))
+            }
         }
     }
 
     fn ours_not_built(&self, job: &CompareJob) -> Option<String> {
-        match job.ours {
-            OwnProgram::Example(name) if !self.example(name).exists() => {
+        match job.ours.example() {
+            Some(name) if !self.example(name).exists() => {
                 Some(format!("not built yet: example {name}"))
             }
             _ if !self.ripstop.exists() => Some("not built yet: the ripstop command".to_owned()),
@@ -346,17 +351,22 @@ pub(super) fn build_peers(paths: &ComparePaths, jobs: &[CompareJob]) -> Result<(
 /// Returns the C programs of these jobs, each with the contestant for which it is compiled.
 fn programs_of(jobs: &[CompareJob]) -> BTreeSet<(&'static str, Contestant)> {
     let of_job = |job: &CompareJob| {
-        let of = |who: Contestant| match who {
-            Contestant::Line => Some(("line", who)),
-            Contestant::Sockets => Some(("sockets", who)),
-            Contestant::PlainSsh => None,
-            _ if who.is_ours() => None,
-            _ => Some((job.peer_program?, who.library())),
-        };
-        let programs: Vec<_> = job.contestants.iter().copied().filter_map(of).collect();
-        programs
+        let contestants = job.contestants.iter();
+        let programs = contestants.filter_map(|&who| peer_program_of(job, who));
+        programs.collect::<Vec<_>>()
     };
     jobs.iter().flat_map(of_job).collect()
+}
+
+/// Returns the C program that a contestant runs in a job, and the contestant for which it is compiled; `None` if it runs none.
+fn peer_program_of(job: &CompareJob, who: Contestant) -> Option<(&'static str, Contestant)> {
+    match who {
+        Contestant::Line => Some(("line", who)),
+        Contestant::Sockets => Some(("sockets", who)),
+        Contestant::PlainSsh => None,
+        _ if who.is_ours() => None,
+        _ => Some((job.peer_program?, who.library())),
+    }
 }
 
 /// The program that is linked with FFTW.
@@ -401,30 +411,31 @@ fn compile(
     ))
 }
 
-/// Builds the command and the examples. An error is the reason why Ripstop has no figures.
-pub(super) fn build_ours(paths: &ComparePaths) -> Result<(), String> {
+/// Builds the command, and the examples that these jobs run. An error is the reason why Ripstop has no figures.
+pub(super) fn build_ours(paths: &ComparePaths, jobs: &[CompareJob]) -> Result<(), String> {
+    let examples: BTreeSet<_> = jobs.iter().filter_map(|job| job.ours.example()).collect();
+    let examples = examples.iter().flat_map(|name| ["--example", name]);
+    let words = [
+        "build",
+        "--profile",
+        MEASURED_PROFILE,
+        "--package",
+        "ripstop",
+        "--features",
+        "cli",
+        "--bins",
+    ];
+    let words: Vec<&str> = words.into_iter().chain(examples).collect();
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(cargo)
         .current_dir(&paths.workspace)
-        .args([
-            "build",
-            "--quiet",
-            "--profile",
-            MEASURED_PROFILE,
-            "--package",
-            "ripstop",
-            "--features",
-            "cli",
-            "--bins",
-            "--examples",
-        ])
+        .args(&words)
+        .arg("--quiet")
         .stdin(Stdio::null())
         .status();
     match status {
         Ok(status) if status.success() => Ok(()),
-        Ok(_) => Err(format!(
-            "not built yet: `cargo build --profile {MEASURED_PROFILE} -p ripstop --features cli --bins --examples` fails"
-        )),
+        Ok(_) => Err(format!("not built yet: `cargo {}` fails", words.join(" "))),
         Err(error) => Err(format!("not built yet: cannot start cargo: {error}")),
     }
 }

@@ -35,6 +35,16 @@ pub(super) enum OwnProgram {
     Example(&'static str),
 }
 
+impl OwnProgram {
+    /// Returns the name of the example; `None` if the program is none.
+    pub(super) const fn example(self) -> Option<&'static str> {
+        match self {
+            Self::Perf => None,
+            Self::Example(name) => Some(name),
+        }
+    }
+}
+
 /// One line of the table.
 #[derive(Debug)]
 pub(super) struct CompareRow {

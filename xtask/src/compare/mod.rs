@@ -50,7 +50,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
             peers_only: true, ..
         } => Err("left out by --peers-only".to_owned()),
         CompareOptions { built: true, .. } => Ok(()),
-        _ => contestant::build_ours(&paths),
+        _ => contestant::build_ours(&paths, &jobs),
     };
 
     if options.between_hosts && !between_hosts::is_inside() {

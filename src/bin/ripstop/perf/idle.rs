@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ripstop::{Collectives, Comm, ErrorKind, Result};
+use ripstop::{Collectives, Comm, ErrorKind, Max, Result};
 
 use super::{
     PerfError, PerfRankPair, TAG, clock,
@@ -46,16 +46,21 @@ pub(super) async fn run(
             lossy(tally.cpu_ns) / lossy(waited) * 100.0,
         )
         .figure("cpu_ms", "CPU ms", lossy(tally.cpu_ns) / 1e6)
-        .field("kib_per_peer", per_peer)
         .field("wakes", tally.wakes)
         .field("allocations", tally.allocations);
+    // A kernel that does not say how much memory a process has leaves the figure out: 0 would be a measurement.
+    let row = match per_peer {
+        Some(kib) => row.field("kib_per_peer", kib),
+        None => row,
+    };
     report.print(pair.signed(row))?;
     Ok(())
 }
 
-/// Exchanges a message with every other rank, so that all are connected. Returns the memory that this rank uses more than after
-/// the first exchange, in KiB for each further rank.
-async fn meet_all(world: &Comm) -> Result<f64> {
+/// Exchanges a message with every other rank, so that all are connected. Returns the memory that a rank uses more than after the
+/// first exchange, in KiB for each further rank: that of the rank that needs most. Returns `None` if there is no further rank, or
+/// a kernel does not say.
+async fn meet_all(world: &Comm) -> Result<Option<f64>> {
     let (me, size) = (world.rank(), world.size());
     let mut first = None;
     for distance in 1..size {
@@ -66,12 +71,15 @@ async fn meet_all(world: &Comm) -> Result<f64> {
         inbox.await?;
         first = first.or_else(anonymous_kib);
     }
-    let (Some(first), Some(last)) = (first, anonymous_kib()) else {
-        return Ok(0.0);
-    };
-    let peers = size.saturating_sub(2).max(1);
-    Ok(lossy(last.saturating_sub(first)) / lossy(peers as u64))
+    let grown = first.zip(anonymous_kib());
+    let grown = grown.map_or(UNKNOWN, |(first, last)| last.saturating_sub(first));
+    let most = world.all_reduce(grown, Max).await?;
+    let further = lossy(size.saturating_sub(2) as u64);
+    Ok((most != UNKNOWN && size > 2).then(|| lossy(most) / further))
 }
+
+/// Stands for memory of which the kernel does not say how much it is. As the largest number it is also the largest of all ranks'.
+const UNKNOWN: u64 = u64::MAX;
 
 /// Returns the private memory of this process that is not of a file, in KiB.
 fn anonymous_kib() -> Option<u64> {
