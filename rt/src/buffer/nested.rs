@@ -39,6 +39,13 @@ struct LayoutRow {
     count: usize,
 }
 
+impl LayoutRow {
+    /// Returns the indices from the first element, which is at `start`, to the last one.
+    const fn span(self, start: usize) -> Range<usize> {
+        start..start + (self.count - 1) * self.stride + 1
+    }
+}
+
 impl Layout {
     /// Returns the elements of a row-major array of `shape` whose index in each dimension is in the range of that dimension.
     ///
@@ -141,7 +148,8 @@ impl NestedLayout {
         }
     }
 
-    fn nothing() -> Self {
+    /// Returns the layout without elements.
+    pub(crate) fn nothing() -> Self {
         Self {
             offset: 0,
             block: 0,
@@ -218,7 +226,6 @@ impl NestedLayout {
         if !self.is_empty() {
             visit_level(&self.levels, self.offset, &mut |at| {
                 ranges.push(at..at + self.block);
-                true
             });
         }
         ranges
@@ -240,14 +247,14 @@ impl NestedLayout {
     pub fn pack<T: Copy>(&self, from: &[T], packed: &mut Vec<T>) {
         self.check("pack", "from", from.len());
         packed.reserve(self.len);
-        self.for_each_row(|at, LayoutRow { stride, count }| {
-            if stride == 1 {
-                packed.extend_from_slice(&from[at..at + count]);
-            } else {
-                packed.extend(from[at..].iter().step_by(stride).take(count));
-            }
-            true
-        });
+        let row = self.row();
+        if row.stride == 1 {
+            self.for_each_row(|at| packed.extend_from_slice(&from[at..][..row.count]));
+        } else {
+            self.for_each_row(|at| {
+                packed.extend(from[row.span(at)].iter().step_by(row.stride));
+            });
+        }
     }
 
     /// Copies the elements of the layout in `from` to `packed`, in order.
@@ -269,18 +276,22 @@ impl NestedLayout {
             self.len,
             "pack_into: `packed` must be as long as the layout"
         );
-        let mut rest = packed;
-        self.for_each_row(|at, LayoutRow { stride, count }| {
-            let (row, after) = std::mem::take(&mut rest).split_at_mut(count);
-            if stride == 1 {
-                row.copy_from_slice(&from[at..at + count]);
-            } else {
-                let elems = from[at..].iter().step_by(stride);
-                row.iter_mut().zip(elems).for_each(|(to, elem)| *to = *elem);
-            }
-            rest = after;
-            true
-        });
+        let row = self.row();
+        let mut lines = packed.chunks_exact_mut(row.count.max(1));
+        if row.stride == 1 {
+            self.for_each_row(|at| {
+                let Some(line) = lines.next() else { return };
+                line.copy_from_slice(&from[at..][..line.len()]);
+            });
+        } else {
+            self.for_each_row(|at| {
+                let Some(line) = lines.next() else { return };
+                let elems = from[row.span(at)].iter().step_by(row.stride);
+                line.iter_mut()
+                    .zip(elems)
+                    .for_each(|(to, elem)| *to = *elem);
+            });
+        }
     }
 
     /// Writes packed elements back to where [`pack`](Self::pack) takes them from.
@@ -310,34 +321,51 @@ impl NestedLayout {
         into: &mut [S],
         put: impl Fn(&mut [S], &[T]),
     ) {
-        let mut rest = packed;
-        self.for_each_row(|at, LayoutRow { stride, count }| {
-            let (row, after) = rest.split_at(count.min(rest.len()));
-            if stride == 1 {
-                put(&mut into[at..at + row.len()], row);
-            } else {
-                let slots = into[at..].iter_mut().step_by(stride);
+        let row = self.row();
+        let mut lines = packed.chunks(row.count.max(1));
+        if row.stride == 1 {
+            self.for_each_row(|at| {
+                let Some(line) = lines.next() else { return };
+                put(&mut into[at..][..line.len()], line);
+            });
+        } else {
+            self.for_each_row(|at| {
+                let Some(line) = lines.next() else { return };
+                let slots = into[row.span(at)].iter_mut().step_by(row.stride);
                 slots
-                    .zip(row)
+                    .zip(line)
                     .for_each(|(slot, elem)| put(slice::from_mut(slot), slice::from_ref(elem)));
-            }
-            rest = after;
-            !rest.is_empty()
-        });
+            });
+        }
     }
 
-    /// Calls `visit` with the first index of each row, in order, until it returns false.
-    fn for_each_row(&self, mut visit: impl FnMut(usize, LayoutRow) -> bool) {
-        let (outer, row) = match (&self.levels[..], self.block) {
+    /// Returns the elements of a row; single elements form rows too, because a call for each of them would take longer than the
+    /// copy.
+    fn row(&self) -> LayoutRow {
+        match (&self.levels[..], self.block) {
+            (&[.., LayoutLevel { stride, count }], 1) => LayoutRow { stride, count },
+            (_, count) => LayoutRow { stride: 1, count },
+        }
+    }
+
+    /// Calls `visit` with the first index of each [`row`](Self::row), in order.
+    fn for_each_row(&self, mut visit: impl FnMut(usize)) {
+        let outer = match (&self.levels[..], self.block) {
             (_, 0) => return,
-            // Single elements form rows of their own: a call for each of them would take longer than the copy.
-            ([outer @ .., LayoutLevel { stride, count }], 1) => {
-                let (stride, count) = (*stride, *count);
-                (outer, LayoutRow { stride, count })
-            }
-            (levels, count) => (levels, LayoutRow { stride: 1, count }),
+            ([outer @ .., _], 1) => outer,
+            (levels, _) => levels,
         };
-        visit_level(outer, self.offset, &mut |at| visit(at, row));
+        let single = LayoutLevel {
+            stride: 0,
+            count: 1,
+        };
+        let (inner, outer) = outer.split_last().unwrap_or((&single, &[]));
+        // The innermost loop calls `visit` in one place, so that it becomes part of the loop.
+        visit_level(outer, self.offset, &mut |start| {
+            for nth in 0..inner.count {
+                visit(start + nth * inner.stride);
+            }
+        });
     }
 
     /// Panics if the layout does not fit an array of `len` elements, the argument `array` of `op`.
@@ -393,18 +421,14 @@ impl fmt::Debug for NestedLayout {
     }
 }
 
-/// Calls `visit` with the start of each repetition, in order. Returns false as soon as `visit` does.
-fn visit_level<F: FnMut(usize) -> bool>(
-    levels: &[LayoutLevel],
-    start: usize,
-    visit: &mut F,
-) -> bool {
+/// Calls `visit` with the start of each repetition, in order.
+fn visit_level<F: FnMut(usize)>(levels: &[LayoutLevel], start: usize, visit: &mut F) {
     match levels {
         [] => visit(start),
-        // The innermost loop, without a call for each repetition.
-        [LayoutLevel { stride, count }] => (0..*count).all(|nth| visit(start + nth * stride)),
         [LayoutLevel { stride, count }, inner @ ..] => {
-            (0..*count).all(|nth| visit_level(inner, start + nth * stride, visit))
+            for nth in 0..*count {
+                visit_level(inner, start + nth * stride, visit);
+            }
         }
     }
 }
