@@ -124,7 +124,9 @@ async fn packed_messages_of_no_rank_leave_the_array_as_it_is(world: Comm) -> Res
 }
 
 #[ripstop::test(ranks = 1)]
-async fn blocks_that_overlap_are_refused_before_a_message_is_taken(world: Comm) -> Result<()> {
+async fn blocks_that_overlap_or_fit_no_memory_are_refused_before_a_message_is_taken(
+    world: Comm,
+) -> Result<()> {
     let overlapping = Layout {
         offset: 0,
         block: 2,
@@ -138,6 +140,16 @@ async fn blocks_that_overlap_are_refused_before_a_message_is_taken(world: Comm) 
         text.starts_with("recv_packed: ") && text.contains("overlap"),
         "{text}"
     );
+    assert_eq!(line, at);
+    let endless = Layout {
+        offset: 0,
+        block: usize::MAX,
+        stride: usize::MAX,
+        count: 1,
+    };
+    let at = line!() + 1;
+    let (text, line) = panics(file!(), || drop(world.recv_packed::<u8>(0, 7, endless)));
+    assert!(text.starts_with("recv_packed: no room for the"), "{text}");
     assert_eq!(line, at);
     assert_eq!(world.recv::<u8>(0, 7).await?.0, [1, 2]);
     Ok(())

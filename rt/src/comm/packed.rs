@@ -3,7 +3,7 @@
 //! The array itself is only borrowed for a call, so the program computes on it while its faces are in flight.
 
 use std::{
-    fmt,
+    fmt, mem,
     pin::Pin,
     task::{Context, Poll, ready},
     time::Duration,
@@ -135,13 +135,30 @@ impl Comm {
         let layout = layout.into();
         // How long the array is shows when the message is unpacked. Blocks that overlap fit no array.
         layout.check("recv_packed", "array", usize::MAX);
-        make_room(&mut scratch, layout.len());
+        make_unwritten_room(&mut scratch, layout.len());
         let recv = self.recv_into(from, tag, scratch);
         RecvPackedOp { recv, layout }
     }
 }
 
-/// Gives a vector room for exactly `len` elements, so that a receive refuses a longer message.
+/// Gives a vector room for exactly `len` elements, so that a receive refuses a longer message. Writes no elements if it can do
+/// without: the room of an empty vector is its capacity.
+#[track_caller]
+fn make_unwritten_room<T: Wire>(scratch: &mut Vec<T>, len: usize) {
+    if scratch.capacity() < len {
+        *scratch = Vec::new();
+        if let Err(why) = scratch.try_reserve_exact(len) {
+            panic!("recv_packed: no room for the {len} elements of `layout`: {why}");
+        }
+    }
+    if scratch.capacity() == len {
+        scratch.clear();
+    } else {
+        make_room(scratch, len);
+    }
+}
+
+/// Gives a vector `len` elements, so that a receive refuses a longer message.
 pub(super) fn make_room<T: Wire>(scratch: &mut Vec<T>, len: usize) {
     if len == 0 {
         // The room of an empty vector is its whole capacity.
@@ -174,11 +191,12 @@ impl<T: Wire> Future for RecvPackedOp<T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let received = ready!(Pin::new(&mut self.recv).poll(cx));
+        let layout = mem::replace(&mut self.layout, NestedLayout::nothing());
         Poll::Ready(received.map(|(mut packed, status)| {
             packed.truncate(status.len); // a receive from no rank leaves its buffer as it was
             PackedMessage {
                 packed,
-                layout: self.layout.clone(),
+                layout,
                 status,
             }
         }))
