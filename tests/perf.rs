@@ -136,6 +136,42 @@ fn threads_of_both_ranks_exchange_what_they_check_and_end() {
 }
 
 #[test]
+fn faces_are_exchanged_sent_and_packed_along_each_axis() {
+    let words = "faces --n 2,9 --iters 5 --json";
+    let lines = lines(&perf(2, words));
+    let rows: Vec<serde_json::Value> = lines
+        .iter()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let expected = [2, 9].map(|n| ["z", "y", "x"].map(|axis| (n, axis)));
+    assert_eq!(rows.len(), expected.as_flattened().len());
+    for (row, &(n, axis)) in rows.iter().zip(expected.as_flattened()) {
+        assert_eq!((&row["n"], &row["axis"]), (&n.into(), &axis.into()));
+        assert_eq!(
+            (&row["size"], &row["iters"]),
+            (&(8 * n * n).into(), &5.into())
+        );
+        for figure in [
+            "halo_us",
+            "by_hand_us",
+            "halo_ratio",
+            "send_packed_us",
+            "pack_us",
+            "memcpy_us",
+            "pack_speed",
+        ] {
+            assert!(row[figure].as_f64() > Some(0.0), "{figure}: {row}");
+        }
+    }
+    let refused = perf(2, "faces --n 1");
+    let errors = String::from_utf8_lossy(&refused.stderr);
+    assert!(
+        !refused.status.success() && errors.contains("--n"),
+        "{errors}"
+    );
+}
+
+#[test]
 fn both_ways_at_once_takes_as_long_as_the_slower_rank_and_as_often_as_asked() {
     let words = "netpipe --min 4K --max 4K --around 0 --iters 7 --warmup 0 --json";
     let lines = lines(&perf(2, words));

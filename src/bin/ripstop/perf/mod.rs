@@ -407,6 +407,8 @@ mod tests {
             "--json",
         ];
         assert_eq!(program(&threads).printing(), (true, 12));
+        let faces = ["faces", "--n", "64,128,256", "--json"];
+        assert_eq!(program(&faces).printing(), (true, 9));
         assert_eq!(program(&["latency", "--size", "8"]).printing(), (false, 1));
     }
 
