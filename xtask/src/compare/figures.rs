@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::contestant::{Contestant, cores};
-use super::{collectives, tcp, threads, windows};
+use super::{collectives, faces, tcp, threads, windows};
 
 /// A job: one launch per contestant and repeat, and the rows of the table that come from it.
 #[derive(Debug)]
@@ -322,6 +322,7 @@ fn all() -> Vec<CompareJob> {
         threads::job(),
         matching(),
         ring(),
+        faces::job(),
         halo(64, 2000),
         halo(128, 200),
         p3dfft(128, 2, 30),

@@ -15,6 +15,7 @@ use self::report::{CompareAbsences, CompareOutcome};
 mod between_hosts;
 mod collectives;
 mod contestant;
+mod faces;
 mod figures;
 mod measure;
 mod options;

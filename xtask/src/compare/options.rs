@@ -8,8 +8,8 @@ pub(super) const HELP: &str = "\
 cargo xtask bench compare [--only NAME,NAME] [--row TEXT]... [--repeats N] [--json FILE] [--built] [--list] [--peers-only]
                           [--only tcp --between-hosts]
 
-  --only        latency, bandwidth, bibandwidth, rate, threads, matching, collectives, rma, ring, halo, p3dfft, startup, idle,
-                overlap, tcp (default: all)
+  --only        latency, bandwidth, bibandwidth, rate, threads, matching, collectives, rma, ring, faces, halo, p3dfft, startup,
+                idle, overlap, tcp (default: all)
   --row         only the rows with this text in their names, such as \"bcast 8 B, 2 ranks\"; may be given again for others
   --list        prints the names of the rows and measures nothing
   --built       takes our programs and the peers' as they are, and builds nothing
