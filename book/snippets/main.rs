@@ -6,6 +6,7 @@
 )]
 
 mod arrays;
+mod beside_mpi4py;
 mod collectives;
 mod entry;
 mod failures;

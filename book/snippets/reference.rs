@@ -126,7 +126,7 @@ fn unlinked(text: &str) -> String {
 }
 
 /// Compares the part of a page between its two marks with the table.
-fn compare(page: &str, table: &str) {
+pub(super) fn compare(page: &str, table: &str) {
     const MARKS: [&str; 2] = ["<!-- made from the code -->\n", "<!-- end -->\n"];
     let file = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("book/src")
