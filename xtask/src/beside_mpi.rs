@@ -64,7 +64,7 @@ impl MpiOfExample {
         gate.run(&format!("building the example beside {name}"), &build)?;
         let program = target_dir(&gate.root).join("debug/beside_mpi");
         let program = program.display().to_string();
-        for (ranks, order) in [("1", "mpi-last"), ("2", "mpi-first"), ("4", "mpi-last")] {
+        for (ranks, order) in [("1", "mpi-between"), ("2", "mpi-first"), ("4", "mpi-last")] {
             let step = format!("example beside {name}, {ranks} ranks, {order}");
             let words = [self.options, &["-n", ranks, &program, order]].concat();
             let command = CommandLine::new(self.launcher, &words);

@@ -3,7 +3,8 @@
 //!     MPICC=mpicc cargo build -p beside_mpi
 //!     mpirun -n 4 target/debug/beside_mpi
 //!
-//! With `mpi-first` as its argument, the program ends MPI before its Ripstop runtime, otherwise after it.
+//! The program ends MPI after both of its Ripstop runtimes; with `mpi-first` as its argument before them, and with `mpi-between`
+//! between them.
 #![cfg_attr(
     mpi,
     expect(clippy::print_stdout, reason = "it is what the program is for")
@@ -48,14 +49,22 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if world.rank() == 0 {
         println!("ranks: {}, heat of all cells: {total:.6}", world.size());
     }
-    if std::env::args().nth(1).as_deref() == Some("mpi-first") {
-        of_library.close()?;
-        mpi.finalize()?;
-        runtime.close()?;
-    } else {
-        runtime.close()?;
-        of_library.close()?;
-        mpi.finalize()?;
+    match std::env::args().nth(1).as_deref() {
+        Some("mpi-first") => {
+            mpi.finalize()?;
+            runtime.close()?;
+            of_library.close()?;
+        }
+        Some("mpi-between") => {
+            of_library.close()?;
+            mpi.finalize()?;
+            runtime.close()?;
+        }
+        _ => {
+            runtime.close()?;
+            of_library.close()?;
+            mpi.finalize()?;
+        }
     }
     Ok(())
 }
