@@ -51,6 +51,26 @@ fn the_page_of_the_command_has_the_help_of_each_subcommand() {
     compare("commands.md", page.trim_start());
 }
 
+#[cfg(feature = "cli")]
+#[test]
+fn the_page_of_the_doctor_names_the_checks_that_it_makes() {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_ripstop"));
+    let output = command.args(["doctor", "--json"]).output();
+    let output = output.expect("starting the command");
+    let report: serde_json::Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|why| panic!("{why}: {output:?}"));
+    let findings = report["checks"].as_array().expect("a list of findings");
+    let made = findings.iter().filter_map(|finding| finding["check"].as_str());
+    let made: std::collections::BTreeSet<&str> = made.collect();
+    let page = include_str!("../src/doctor.md");
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
+    let checks = rows.filter_map(|row| row.split_once(" |"));
+    let named = checks.flat_map(|(cell, _)| cell.split(", "));
+    let named = named.map(|name| name.trim_matches('`'));
+    let named = named.filter(|name| name.contains('.')).collect();
+    assert_eq!(made, named);
+}
+
 /// Appends the help of a command, and then that of its subcommands.
 #[cfg(feature = "cli")]
 fn push_help(page: &mut String, names: &[&str]) {
