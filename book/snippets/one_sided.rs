@@ -14,7 +14,7 @@ async fn each_rank_puts_into_the_window_of_the_next(world: Comm) -> Result<()> {
     let mut window = Window::<f64>::allocate(&world, 1000).await?;
 
     let exposure = window.post(&[left])?; // left may write here
-    let access = exposure.start(&[right]).await?; // right lets us
+    let access = exposure.start(&[right]).await?; // once `right` has posted
     access.put(right, 0, vec![me as f64; 1000]).await?;
     access.complete().await?; // right may look
     let mine = exposure.wait().await?; // left has completed: a slice
@@ -216,7 +216,7 @@ async fn neighbors_are_met_ahead_and_long_copies_handed_over(world: Comm) -> Res
     // ANCHOR: made
     let mut window = Window::from_vec(&world, field).await?;
     window.meet(&[other]).await?; // the first epoch costs no more than later ones
-    window.set_overlap(Overlap::Agent); // 128 KiB and more are copied while we compute
+    window.set_overlap(Overlap::Agent); // 128 KiB and more are copied while this rank computes
     // ANCHOR_END: made
     let exposure = window.post(&[other])?;
     let access = exposure.start(&[other]).await?;

@@ -178,16 +178,16 @@ async fn steps_by_puts(line: &Cart, mut heat: Vec<f64>, steps: usize) -> Result<
     neighbors.dedup(); // of two ranks, each is both neighbors of the other
     let mut ghosts = Window::<f64>::allocate(line, 2).await?;
     for _ in 0..steps {
-        let exposure = ghosts.post(&neighbors)?; // 1. they may write into our ghosts
-        let access = exposure.start(&neighbors).await?; // 2. we may write into theirs
+        let exposure = ghosts.post(&neighbors)?; // 1. the neighbors may write into this rank's ghosts
+        let access = exposure.start(&neighbors).await?; // 2. this rank may write into theirs
         access.put(left, 1, heat[1]).detach(); // 3. the puts start
         access.put(right, 0, heat[last]).detach();
         let mut next = heat.clone();
         for (cell, new) in next.iter_mut().enumerate().take(last).skip(2) {
             *new = flow(&heat, cell); // needs no ghost
         }
-        access.complete().await?; // 4. they may look
-        let arrived = exposure.wait().await?; // 5. and so may we
+        access.complete().await?; // 4. the neighbors may look
+        let arrived = exposure.wait().await?; // 5. this rank may look, too
         (heat[0], heat[last + 1]) = (arrived[0], arrived[1]);
         for cell in [1, last] {
             next[cell] = flow(&heat, cell);

@@ -60,7 +60,7 @@ pub trait EventCounters {
     /// also update such counters only in its turns.
     ///
     /// # Errors
-    /// The same as for [`Driver::allocate`](super::Driver::allocate).
+    /// The call fails as [`Driver::allocate`](super::Driver::allocate) does.
     fn allocate_counters(&mut self, len: usize) -> io::Result<MemoryRegion>;
 }
 
@@ -217,7 +217,7 @@ pub trait NodeMemory {
     /// Allocates zeroed memory that peers can map. `len` is in bytes and is rounded up to whole pages.
     ///
     /// # Errors
-    /// The same as for [`Driver::allocate`](super::Driver::allocate).
+    /// The call fails as [`Driver::allocate`](super::Driver::allocate) does.
     fn allocate_on_node(&mut self, len: usize) -> io::Result<MemoryRegion>;
 
     /// Returns a key to a range of memory from [`allocate_on_node`](Self::allocate_on_node), for peers to map it. The key works

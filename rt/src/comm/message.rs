@@ -64,7 +64,7 @@ impl Comm {
     /// ```
     ///
     /// # Errors
-    /// Same as [`send`](Self::send).
+    /// The call fails as [`send`](Self::send) does.
     #[track_caller]
     pub fn send_synchronous<B: SendBuf>(
         &self,
@@ -135,8 +135,8 @@ impl Comm {
     /// ```
     ///
     /// # Errors
-    /// Same as [`recv_into`](Self::recv_into), but a message is never too long as long as memory can be allocated for
-    /// it.
+    /// The call fails as [`recv_into`](Self::recv_into) does, but a message is never too long as long as memory can be
+    /// allocated for it.
     #[track_caller]
     pub fn recv<T: Wire>(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> RecvOp<Vec<T>> {
         let (from, tag) = (from.into(), tag.into());
@@ -189,7 +189,7 @@ impl Comm {
     /// ```
     ///
     /// # Errors
-    /// Same as [`send`](Self::send), without a buffer.
+    /// The call fails as [`send`](Self::send) does, and the error has no buffer.
     #[track_caller]
     pub fn send_copy<T: Wire>(
         &self,
@@ -222,7 +222,7 @@ impl Comm {
     /// ```
     ///
     /// # Errors
-    /// Same as [`send`](Self::send).
+    /// The call fails as [`send`](Self::send) does.
     #[track_caller]
     pub fn try_send_copy<T: Wire>(
         &self,
@@ -283,7 +283,7 @@ impl Comm {
     /// ```
     ///
     /// # Errors
-    /// Same as [`recv`](Self::recv).
+    /// The call fails as [`recv`](Self::recv) does.
     #[track_caller]
     pub fn probe(
         &self,

@@ -61,7 +61,7 @@ impl Comm {
     /// ```
     ///
     /// # Errors
-    /// Same as [`send`](Self::send).
+    /// The call fails as [`send`](Self::send) does.
     ///
     /// # Panics
     /// Panics if `layout` leaves `array`, or if its blocks overlap.
@@ -102,7 +102,8 @@ impl Comm {
     /// ```
     ///
     /// # Errors
-    /// Same as [`recv_into`](Self::recv_into): a message of more elements than `layout` has stays queued (`Truncated`).
+    /// The call fails as [`recv_into`](Self::recv_into) does: a message of more elements than `layout` has stays queued
+    /// (`Truncated`).
     ///
     /// # Panics
     /// Panics if the blocks of `layout` overlap, or if there is no memory for its elements.
@@ -120,10 +121,10 @@ impl Comm {
     /// message of the same length ([`PackedMessage::into_scratch`]) this allocates nothing.
     ///
     /// # Errors
-    /// Same as [`recv_packed`](Self::recv_packed).
+    /// The call fails as [`recv_packed`](Self::recv_packed) does.
     ///
     /// # Panics
-    /// Same as [`recv_packed`](Self::recv_packed).
+    /// The call panics as [`recv_packed`](Self::recv_packed) does.
     #[track_caller]
     pub fn recv_packed_in<T: Wire>(
         &self,

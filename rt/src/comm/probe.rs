@@ -85,7 +85,7 @@ impl Matched {
     /// Receives the message into `buf`.
     ///
     /// # Errors
-    /// Same as `Comm::recv_into`. A message that does not fit returns to its place in the queue.
+    /// The call fails as `Comm::recv_into` does. A message that does not fit returns to its place in the queue.
     #[track_caller]
     pub fn recv_into<B: RecvBuf>(mut self, buf: B) -> RecvOp<B> {
         let info = self.op_info::<B::Elem>();
@@ -106,7 +106,7 @@ impl Matched {
     /// Receives the message into a new vector.
     ///
     /// # Errors
-    /// Same as `Comm::recv`.
+    /// The call fails as `Comm::recv` does.
     #[track_caller]
     pub fn recv<T: Wire>(mut self) -> RecvOp<Vec<T>> {
         self.gone = true;

@@ -81,7 +81,7 @@ impl Comm {
     /// ```
     ///
     /// # Errors
-    /// Same as [`split`](Self::split).
+    /// The call fails as [`split`](Self::split) does.
     #[track_caller]
     pub fn split_some<C: TryInto<i128>, K: TryInto<i128>>(
         &self,
@@ -185,7 +185,7 @@ impl Comm {
     /// ```
     ///
     /// # Errors
-    /// Same as [`split`](Self::split).
+    /// The call fails as [`split`](Self::split) does.
     #[track_caller]
     pub fn dup(&self) -> impl Future<Output = Result<Self>> + Send + use<> {
         self.start_dup("dup", CollectiveSignature::of("dup"))
@@ -230,7 +230,7 @@ impl Comm {
     /// ```
     ///
     /// # Errors
-    /// Same as [`split`](Self::split).
+    /// The call fails as [`split`](Self::split) does.
     #[track_caller]
     pub fn split_node(&self) -> impl Future<Output = Result<Self>> + Send + use<> {
         let node = SplitRequest {

@@ -59,8 +59,8 @@ impl<T: Wire> Messages<T> {
     /// ```
     ///
     /// # Errors
-    /// Same as [`Comm::recv`]. A message of another type stays at the head of the queue, so the next call fails in the
-    /// same way.
+    /// The call fails as [`Comm::recv`] does. A message of another type stays at the head of the queue, so the next call
+    /// fails in the same way.
     pub async fn recv(&mut self) -> Result<(Vec<T>, Status)> {
         let message = poll_fn(|cx| Pin::new(&mut self.next).poll(cx)).await;
         self.next = receive(&self.comm, self.from, self.tag, self.at);

@@ -46,8 +46,8 @@ impl Comm {
     /// ```
     ///
     /// # Errors
-    /// Same as [`send_copy`](Self::send_copy). Also fails if the value cannot be encoded, for example because a
-    /// sequence does not know its length.
+    /// The call fails as [`send_copy`](Self::send_copy) does. It also fails if the value cannot be encoded, for example
+    /// because a sequence does not know its length.
     #[track_caller]
     pub fn send_value<V: Serialize + ?Sized>(
         &self,
@@ -84,9 +84,9 @@ impl Comm {
     /// ```
     ///
     /// # Errors
-    /// Same as [`recv`](Self::recv). Also fails with [`ErrorKind::Undecodable`] if the bytes are no `V`: both ranks must
-    /// name the same type, which the encoding does not contain. From no rank no value comes, so `None` is refused
-    /// (`InvalidArgument`).
+    /// The call fails as [`recv`](Self::recv) does. It also fails with [`ErrorKind::Undecodable`] if the bytes are no
+    /// `V`: both ranks must name the same type, which the encoding does not contain. From no rank no value comes, so
+    /// `None` is refused (`InvalidArgument`).
     #[track_caller]
     pub fn recv_value<V: DeserializeOwned>(
         &self,

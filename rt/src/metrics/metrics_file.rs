@@ -14,7 +14,7 @@ use std::{
 pub(super) const FIRST_LINE: &str =
     "# A rank of a Ripstop job writes this file, and holds a lock on it as long as it lives.\n";
 
-/// Everyone may read the file, because node_exporter belongs to another user.
+/// All users may read the file, because node_exporter belongs to another user.
 const MODE: u32 = 0o644;
 
 /// End of the names of files with metrics.

@@ -227,7 +227,7 @@ impl<T: Wire> WindowEnd<T> {
     /// if no task waits for the result.
     ///
     /// # Errors
-    /// Same as [`barrier_closed`](Self::barrier_closed).
+    /// The call fails as [`barrier_closed`](Self::barrier_closed) does.
     pub fn end_closed(
         self,
         op: &'static str,
@@ -267,7 +267,7 @@ impl<T: Wire> WindowEnd<T> {
     /// Returns the elements for writing, like [`local`](Self::local).
     ///
     /// # Errors
-    /// Same as [`local`](Self::local).
+    /// The call fails as [`local`](Self::local) does.
     #[inline]
     pub fn local_mut(&mut self) -> Result<&mut [T]> {
         self.check_closed("local_mut")?;

@@ -117,7 +117,7 @@ impl<T: Wire> WindowEnd<T> {
     /// Returns the elements of an attached piece.
     ///
     /// # Errors
-    /// Same as [`detach`](Self::detach).
+    /// The call fails as [`detach`](Self::detach) does.
     pub fn piece_mut(&mut self, piece: Piece) -> Result<&mut [T]> {
         self.check_closed("piece_mut")?;
         if !self.has(piece) {

@@ -295,7 +295,7 @@ impl Builder {
     /// Joins the job and returns the runtime.
     ///
     /// # Errors
-    /// The same as those of [`Runtime::init`].
+    /// The call fails as [`Runtime::init`] does.
     pub fn init(self) -> Result<Runtime> {
         let settings = self.settings?;
         check_driver(&settings)?;

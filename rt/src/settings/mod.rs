@@ -160,7 +160,7 @@ impl Settings {
     /// Like [`from_environment`](Self::from_environment), with the given variables.
     ///
     /// # Errors
-    /// Same as [`from_environment`](Self::from_environment).
+    /// The call fails as [`from_environment`](Self::from_environment) does.
     pub fn from_variables(variables: impl IntoIterator<Item = (String, String)>) -> Result<Self> {
         let mut settings = Self::new();
         for (name, value) in variables {

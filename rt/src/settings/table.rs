@@ -218,8 +218,8 @@ pub(super) const TABLE: &[SettingSpec] = &[
     row!(
         profile: "RIPSTOP_PROFILE",
         "none | 1 | a file name",
-        "whether `ripstop run` prints at the end at which lines ranks waited, and for whom. It also writes everything to the \
-         file of this name, as JSON, CSV or a picture if the name ends in .json, .csv or .svg. With other launchers or on \
+        "whether `ripstop run` prints at the end at which lines ranks waited, and for which ranks. It also writes everything to \
+         the file of this name, as JSON, CSV or a picture if the name ends in .json, .csv or .svg. With other launchers or on \
          several hosts, set RIPSTOP_TRACE, and call `ripstop profile`",
         path,
         path_text

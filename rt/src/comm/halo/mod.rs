@@ -134,7 +134,7 @@ impl<T: Wire> Halo<T> {
     /// ```
     ///
     /// # Errors
-    /// Same as [`new`](Self::new). `InvalidArgument`: `cart` has neighbors in more than 6 dimensions.
+    /// The call fails as [`new`](Self::new) does. `InvalidArgument`: `cart` has neighbors in more than 6 dimensions.
     #[track_caller]
     pub fn with_corners(
         cart: &Cart,
@@ -274,7 +274,7 @@ impl<T: Wire> HaloInFlight<'_, T> {
     /// Like [`finish`](Self::finish), for the fields of [`Halo::start_all`] in the same order.
     ///
     /// # Errors
-    /// Same as [`finish`](Self::finish).
+    /// The call fails as [`finish`](Self::finish) does.
     ///
     /// # Panics
     /// Panics if there are more or fewer fields than in `start_all`, or if one has another length.
@@ -321,7 +321,7 @@ impl<T: Wire> HaloInFlight<'_, T> {
     /// ```
     ///
     /// # Errors
-    /// Same as [`finish`](Self::finish), which then ends in this error too.
+    /// The call fails as [`finish`](Self::finish) does, and `finish` then ends in the same error.
     pub async fn wait(&mut self) -> Result<()> {
         self.complete(|_| ()).await
     }
