@@ -15,6 +15,21 @@
 //! ```
 //!
 //! Run it with `ripstop run -n 4 PROGRAM`, under `mpiexec.hydra` or `srun --mpi=pmi2`, or alone as one rank.
+//!
+//! | to | see |
+//! |---|---|
+//! | send and receive | [`Comm`] |
+//! | combine, gather or transpose over all ranks | [`Collectives`], [`Neighborhood`] |
+//! | arrange ranks in a grid and exchange ghosts | [`Cart`], [`Halo`] |
+//! | send parts of arrays, and types of your own | [`Layout`](buffer::Layout), [`Wire`] |
+//! | read and write the memory of other ranks | [`Window`], [`NodeWindow`] |
+//! | handle errors | [`ErrorKind`], [`OpError`] |
+//! | go on when a rank dies | [`Comm::revoke`], [`Comm::agree`], [`Comm::shrink`] |
+//! | test with ranks, and with simulated ones | [`macro@test`], [`macro@sim`] |
+//! | count messages, list operations in flight, change settings | [`RuntimeHandle`], [`Builder`], [`settings`] |
+//!
+//! No cargo feature is on by default. `tokio` runs a program inside of tokio. `half`, `nalgebra`, `ndarray`, `num-complex` and
+//! `serde` send types of these crates. `cli` is for the command `ripstop` alone.
 
 /// Algorithms of collectives: plans as data, what they cost and how they are chosen, and the futures of collectives.
 pub use ripstop_collectives as collectives;
