@@ -60,7 +60,9 @@ fn the_page_of_the_doctor_names_the_checks_that_it_makes() {
     let report: serde_json::Value =
         serde_json::from_slice(&output.stdout).unwrap_or_else(|why| panic!("{why}: {output:?}"));
     let findings = report["checks"].as_array().expect("a list of findings");
-    let made = findings.iter().filter_map(|finding| finding["check"].as_str());
+    let made = findings
+        .iter()
+        .filter_map(|finding| finding["check"].as_str());
     let made: std::collections::BTreeSet<&str> = made.collect();
     let page = include_str!("../src/doctor.md");
     let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));

@@ -36,8 +36,8 @@
 //!   [`SharedView`], but not to puts and gets. They are not ordered either.
 //! - [`flush`](Locked::flush) waits until earlier operations are complete at the target; a get or a fetch is complete when its
 //!   future is ready.
-//! - The future of an operation is ready when its buffer is free again, and for a get when the buffer is filled. Except for a
-//!   get, that says nothing about the target.
+//! - The future of an operation is ready when its buffer is free again, and for a get when the buffer is filled. The future of a
+//!   put does not say that the target has the data.
 //!
 //! # Failure
 //!
