@@ -1,6 +1,8 @@
 //! Snippets of the tutorial: the same program, from a ring of numbers to heat in three dimensions.
 
+// ANCHOR: imports
 use std::{fs, io, os::unix::fs::FileExt, path::Path};
+// ANCHOR_END: imports
 
 use ripstop::{Cart, Halo, prelude::*, sim::Simulation};
 
@@ -201,23 +203,23 @@ async fn steps_by_puts(line: &Cart, mut heat: Vec<f64>, steps: usize) -> Result<
 
 #[ripstop::test(ranks = 3)]
 async fn puts_give_what_messages_give(world: Comm) -> Result<()> {
+    // ANCHOR: same_heat
     let line = world.cart(&[world.size()], &[true]).await?;
     let mut start = vec![0.0; 12];
     if line.rank() == 0 {
         start[1] = 1.0;
     }
-    let mut heat = start.clone();
-    for _ in 0..20 {
-        heat = step(&line, heat).await?;
-    }
-    let by_puts = steps_by_puts(&line, start, 20).await?;
-    assert_eq!(by_puts[1..11], heat[1..11]);
-    // ANCHOR: same_heat
+    let by_puts = steps_by_puts(&line, start.clone(), 20).await?;
     let total = line
         .all_reduce(by_puts[1..11].iter().sum::<f64>(), Sum)
         .await?;
     let sentence = format!("total heat {total:.6} by puts");
     // ANCHOR_END: same_heat
+    let mut heat = start;
+    for _ in 0..20 {
+        heat = step(&line, heat).await?;
+    }
+    assert_eq!(by_puts[1..11], heat[1..11]);
     shows(include_str!("../src/tutorial_windows.md"), &sentence);
     Ok(())
 }
@@ -247,8 +249,10 @@ async fn each_picture_is_drawn_once(world: Comm) -> Result<()> {
     Ok(())
 }
 
+// ANCHOR: constants
 const CELLS: usize = 1000; // of all ranks together
 const HEADER: usize = 8; // bytes: the number of the step
+// ANCHOR_END: constants
 
 // ANCHOR: survive
 /// Takes `steps` steps with the ranks that live, and returns a sentence about the end.
@@ -290,6 +294,7 @@ async fn advance(ring: &Comm, steps: u64, path: &Path) -> Result<String> {
 }
 // ANCHOR_END: advance
 
+// ANCHOR: step_in_ring
 async fn step_in_ring(ring: &Comm, mut heat: Vec<f64>) -> Result<Vec<f64>> {
     let (rank, size, last) = (ring.rank(), ring.size(), heat.len() - 2);
     let (left, right) = ((rank + size - 1) % size, (rank + 1) % size);
@@ -304,6 +309,7 @@ async fn step_in_ring(ring: &Comm, mut heat: Vec<f64>) -> Result<Vec<f64>> {
     }
     Ok(next)
 }
+// ANCHOR_END: step_in_ring
 
 // ANCHOR: files
 /// Writes the part of this rank into a new file, which then takes the place of the old one.
@@ -343,17 +349,17 @@ fn place(cell: usize) -> u64 {
 
 #[test]
 fn three_of_four_ranks_finish_what_four_began() {
+    // ANCHOR: killed
     let path = std::env::temp_dir().join(format!("ripstop_tutorial_{}", std::process::id()));
     let _absent = fs::remove_file(&path);
     let checkpoint = path.clone();
-    // ANCHOR: killed
     let simulation = Simulation::new(4).faults("kill=2@30us");
     let report = simulation.run(move |world| {
         let path = checkpoint.clone();
         async move { survive(world, 50, &path).await }
     });
-    // ANCHOR_END: killed
     let results = report.expect("three ranks live").results;
+    // ANCHOR_END: killed
     assert!(results[2].is_none(), "rank 2 is dead");
     for sentence in results.into_iter().flatten() {
         let sentence = sentence.expect("the others go on");
