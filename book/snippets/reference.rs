@@ -57,12 +57,9 @@ fn the_page_of_the_doctor_names_the_checks_that_it_makes() {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_ripstop"));
     let output = command.args(["doctor", "--json"]).output();
     let output = output.expect("starting the command");
-    let report: serde_json::Value =
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|why| panic!("{why}: {output:?}"));
-    let findings = report["checks"].as_array().expect("a list of findings");
-    let made = findings
-        .iter()
-        .filter_map(|finding| finding["check"].as_str());
+    let report = String::from_utf8(output.stdout).expect("a report is UTF-8");
+    let made = report.split(r#""check":""#).skip(1);
+    let made = made.filter_map(|rest| rest.split('"').next());
     let made: std::collections::BTreeSet<&str> = made.collect();
     let page = include_str!("../src/doctor.md");
     let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
