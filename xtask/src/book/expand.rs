@@ -1,13 +1,16 @@
 //! `cargo xtask book expand`: the chapters with their code, for readers without a rendered book.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use super::links;
 use crate::step::target_dir;
 
 /// Writes all chapters with what they include into `target/book-expanded`, with the pictures beside them.
 pub(crate) fn run(root: &Path) -> Result<(), String> {
-    let expanded = target_dir(root).join("book-expanded");
+    let expanded = folder(root);
     for file in links::files_below(root, Path::new(links::CHAPTERS))
         .map_err(|why| format!("reading the book: {why}"))?
     {
@@ -25,6 +28,11 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Returns the folder into which [`run`] writes the chapters.
+pub(crate) fn folder(root: &Path) -> PathBuf {
+    target_dir(root).join("book-expanded")
 }
 
 fn with_includes(root: &Path, page: &Path, text: &str) -> Result<String, String> {

@@ -20,10 +20,15 @@ pub(crate) fn run(gate: &mut StepRunner) -> Result<(), String> {
     if !mdbook.exists() {
         gate.run("install mdbook", &install(&tools))?;
     }
-    gate.run(
-        "book",
-        &CommandLine::new(&mdbook.display().to_string(), &["build", "book"]),
+    // mdbook keeps the indentation of what a chapter includes, so it gets the chapters with their code.
+    gate.run_check(
+        "chapters with their code",
+        "cargo xtask book expand",
+        expand::run,
     )?;
+    let build = CommandLine::new(&mdbook.display().to_string(), &["build", "book"]);
+    let chapters = expand::folder(&gate.root).display().to_string();
+    gate.run("book", &build.with("MDBOOK_BOOK__SRC", chapters))?;
     gate.run_tests(
         "snippets of the book",
         &CommandLine::cargo(&["test", "-p", "ripstop", "--all-features", "--test", "book"]),
