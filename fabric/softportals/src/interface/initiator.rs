@@ -99,7 +99,7 @@ impl<M: AppMemory> SoftInterface<M> {
         let then = parts
             .put
             .map_or(TransmitAction::Nothing, |_| TransmitAction::Sent(operation));
-        self.enqueue(
+        self.lanes.enqueue(
             peer,
             SoftOutMessage::new(PacketHeader::Request(request), payload, then),
         );
@@ -313,7 +313,7 @@ impl<M: AppMemory> SoftInterface<M> {
     /// A request of which nothing has left yet may be meant for a successor of the peer, so it is retried once. O(operations in
     /// flight).
     pub fn handle_lost(&mut self, peer: PhysicalId) {
-        let spared = self.spare_requests(peer);
+        let spared = self.lanes.spare_requests(peer);
         let kept: BTreeSet<GenerationalId> = spared
             .iter()
             .filter_map(SoftOutMessage::operation)
@@ -337,7 +337,7 @@ impl<M: AppMemory> SoftInterface<M> {
             self.end_if_done(id);
         }
         for message in spared {
-            self.enqueue(peer, message);
+            self.lanes.enqueue(peer, message);
         }
         self.run_triggered();
     }

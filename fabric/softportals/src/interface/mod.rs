@@ -13,12 +13,13 @@ mod command;
 mod entry;
 mod family;
 mod initiator;
+mod lanes;
 mod table;
 mod target;
 mod transmit;
 mod unexpected;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 pub use self::{
     command::{AckRequest, CtThreshold, MdOffset, NiCommand, RequestTarget},
@@ -27,9 +28,7 @@ pub use self::{
     table::SearchMode,
     transmit::{PacketLink, SoftPacket},
 };
-use self::{
-    entry::LinkedEntry, initiator::InitiatorOp, table::PortalTableEntry, transmit::SoftPeerQueues,
-};
+use self::{entry::LinkedEntry, initiator::InitiatorOp, lanes::SoftLanes, table::PortalTableEntry};
 use crate::{
     counter::{SoftCounter, SoftCtValue},
     error::SoftError,
@@ -86,9 +85,7 @@ pub struct SoftInterface<M> {
     entries: SoftSlab<LinkedEntry>,
     table: Vec<Option<PortalTableEntry>>,
     operations: SoftSlab<InitiatorOp>,
-    lanes: BTreeMap<PhysicalId, SoftPeerQueues>,
-    /// Peers whose lanes have output, served round-robin.
-    ready: VecDeque<PhysicalId>,
+    lanes: SoftLanes,
     /// Counters that changed, whose triggered operations may be due.
     moved: VecDeque<GenerationalId>,
     unexpected: u32,
@@ -184,8 +181,7 @@ impl<M: AppMemory> SoftInterface<M> {
             entries: SoftSlab::with_generations(GENERATIONS),
             table: (0..portals).map(|_| None).collect(),
             operations: SoftSlab::new(),
-            lanes: BTreeMap::new(),
-            ready: VecDeque::new(),
+            lanes: SoftLanes::default(),
             moved: VecDeque::new(),
             unexpected: 0,
             status: StatusRegisters::default(),

@@ -97,7 +97,7 @@ impl<M: AppMemory> SoftInterface<M> {
     }
 
     fn handle_rest(&mut self, from: PhysicalId, rest: &ContinuationHeader, payload: &[u8]) {
-        let Some(mut incoming) = self.take_incoming(from) else {
+        let Some(mut incoming) = self.lanes.take_incoming(from) else {
             return;
         };
         if incoming.operation != rest.operation {
@@ -145,7 +145,7 @@ impl<M: AppMemory> SoftInterface<M> {
 
     fn keep_or_finish(&mut self, from: PhysicalId, incoming: IncompletePut) {
         if incoming.received < incoming.length {
-            self.keep_incoming(from, incoming);
+            self.lanes.keep_incoming(from, incoming);
         } else {
             self.finish_put(from, incoming);
         }
@@ -165,7 +165,7 @@ impl<M: AppMemory> SoftInterface<M> {
 
     /// Fails the incomplete message of a sender that stopped sending it.
     pub(super) fn abandon_incoming(&mut self, from: PhysicalId) {
-        if let Some(mut incoming) = self.take_incoming(from) {
+        if let Some(mut incoming) = self.lanes.take_incoming(from) {
             incoming.fail = NiFail::Undeliverable;
             self.finish_put(from, incoming);
         }
@@ -184,7 +184,9 @@ impl<M: AppMemory> SoftInterface<M> {
                 len,
             };
             let then = TransmitAction::Served(Box::new(delivery));
-            return self.enqueue(from, SoftOutMessage::new(body, payload, then));
+            return self
+                .lanes
+                .enqueue(from, SoftOutMessage::new(body, payload, then));
         };
         let mut bytes = vec![0; short];
         let read = match short {
@@ -195,13 +197,13 @@ impl<M: AppMemory> SoftInterface<M> {
         };
         if read.is_err() {
             let failed = PacketHeader::Answer(delivery.answer(NiFail::Segv, false));
-            self.enqueue(
+            self.lanes.enqueue(
                 from,
                 SoftOutMessage::new(failed, PayloadSource::None, TransmitAction::Nothing),
             );
             return self.complete(delivery, NiFail::Segv);
         }
-        self.enqueue(
+        self.lanes.enqueue(
             from,
             SoftOutMessage::new(body, PayloadSource::Bytes(bytes), TransmitAction::Nothing),
         );
@@ -246,7 +248,7 @@ impl<M: AppMemory> SoftInterface<M> {
             } else {
                 PayloadSource::None
             };
-            self.enqueue(
+            self.lanes.enqueue(
                 delivery.from,
                 SoftOutMessage::new(body, payload, TransmitAction::Nothing),
             );
@@ -269,7 +271,7 @@ impl<M: AppMemory> SoftInterface<M> {
         if delivery.wants_answer && !answered_already {
             let silent = self.has(delivery.entry, EntryOptions::ACK_DISABLE);
             let body = PacketHeader::Answer(delivery.answer(fail, silent));
-            self.enqueue(
+            self.lanes.enqueue(
                 delivery.from,
                 SoftOutMessage::new(body, PayloadSource::None, TransmitAction::Nothing),
             );
@@ -320,7 +322,7 @@ impl<M: AppMemory> SoftInterface<M> {
             mlength: 0,
             remote_offset: 0,
         };
-        self.enqueue(
+        self.lanes.enqueue(
             to,
             SoftOutMessage::new(
                 PacketHeader::Answer(answer),

@@ -2,10 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use super::{
-    NiConfig, SoftInterface,
-    target::{AdmittedMessage, IncompletePut},
-};
+use super::{NiConfig, SoftInterface, target::AdmittedMessage};
 use crate::{
     event::{NiFail, PhysicalId},
     memory::{AccessFault, AppMemory, SoftRegion},
@@ -29,18 +26,6 @@ pub struct SoftPacket<'a> {
     pub head: &'a [u8],
     /// The data.
     pub payload: &'a [u8],
-}
-
-/// Messages to and from one peer. They exist only while they are not empty.
-#[derive(Debug, Default)]
-pub(super) struct SoftPeerQueues {
-    requests: VecDeque<SoftOutMessage>,
-    answers: VecDeque<SoftOutMessage>,
-    /// True if the next packet is an answer. Requests and answers alternate, so neither waits for long messages of the other.
-    answers_next: bool,
-    /// Message from this peer whose data is incomplete.
-    incoming: Option<IncompletePut>,
-    queued: bool,
 }
 
 /// A message that has not left completely.
@@ -92,29 +77,22 @@ impl<M: AppMemory> SoftInterface<M> {
     fn transmit_ready(&mut self, link: &mut impl PacketLink, sent: &mut bool) -> bool {
         let mut full = VecDeque::new();
         let mut any = false;
-        while let Some(peer) = self.ready.pop_front() {
+        while let Some(peer) = self.lanes.next_ready() {
             if !link.has_room(peer) {
                 full.push_back(peer);
                 continue;
             }
             any = true;
             *sent |= self.transmit_one(peer, link);
-            match self.lanes.get_mut(&peer) {
-                Some(lane) if lane.has_output() => self.ready.push_back(peer),
-                Some(lane) => {
-                    lane.queued = false;
-                    self.drop_lane_if_empty(peer);
-                }
-                None => {}
-            }
+            self.lanes.end_turn(peer);
         }
-        self.ready = full;
+        self.lanes.wait_for_room(full);
         any
     }
 
     /// Returns true if messages wait for the transport.
     pub fn has_output(&self) -> bool {
-        !self.ready.is_empty()
+        self.lanes.has_output()
     }
 
     /// Returns true if any peer owes an answer, the rest of a message, or room.
@@ -125,7 +103,7 @@ impl<M: AppMemory> SoftInterface<M> {
     /// Returns the peers that owe an answer, the rest of a message, or room.
     pub fn awaited(&self) -> BTreeSet<PhysicalId> {
         let operations = self.operations.iter().map(|(_, operation)| operation.peer);
-        operations.chain(self.lanes.keys().copied()).collect()
+        operations.chain(self.lanes.peers()).collect()
     }
 
     /// Returns true if a packet carries only data, so its receiver need not be woken before or after it.
@@ -149,19 +127,8 @@ impl<M: AppMemory> SoftInterface<M> {
         }
     }
 
-    pub(super) fn enqueue(&mut self, peer: PhysicalId, message: SoftOutMessage) {
-        let lane = self.lanes.entry(peer).or_default();
-        match &message.body {
-            PacketHeader::Answer(_) => lane.answers.push_back(message),
-            _ => lane.requests.push_back(message),
-        }
-        if !std::mem::replace(&mut lane.queued, true) {
-            self.ready.push_back(peer);
-        }
-    }
-
     fn transmit_one(&mut self, peer: PhysicalId, link: &mut impl PacketLink) -> bool {
-        let Some(mut message) = self.lanes.get_mut(&peer).and_then(SoftPeerQueues::next) else {
+        let Some(mut message) = self.lanes.next_message(peer) else {
             return false;
         };
         let mut payload = std::mem::take(&mut self.packet);
@@ -186,7 +153,7 @@ impl<M: AppMemory> SoftInterface<M> {
         if read.is_err() {
             self.sent(message.then, NiFail::Segv);
         } else if message.sent < message.payload.len() {
-            self.put_back(peer, message);
+            self.lanes.put_back(peer, message);
         } else {
             self.sent(message.then, NiFail::Ok);
         }
@@ -201,80 +168,16 @@ impl<M: AppMemory> SoftInterface<M> {
         }
     }
 
-    fn put_back(&mut self, peer: PhysicalId, message: SoftOutMessage) {
-        let lane = self.lanes.entry(peer).or_default();
-        if message.is_answer() {
-            lane.answers.push_front(message);
-        } else {
-            lane.requests.push_front(message);
-        }
-    }
-
-    pub(super) fn take_incoming(&mut self, from: PhysicalId) -> Option<IncompletePut> {
-        let incoming = self.lanes.get_mut(&from)?.incoming.take();
-        self.drop_lane_if_empty(from);
-        incoming
-    }
-
-    pub(super) fn keep_incoming(&mut self, from: PhysicalId, incoming: IncompletePut) {
-        self.lanes.entry(from).or_default().incoming = Some(incoming);
-    }
-
-    /// Removes from a peer's queues, and returns, the requests that have not begun and were not spared before.
-    pub(super) fn spare_requests(&mut self, peer: PhysicalId) -> VecDeque<SoftOutMessage> {
-        let Some(lane) = self.lanes.get_mut(&peer) else {
-            return VecDeque::new();
-        };
-        let requests = std::mem::take(&mut lane.requests).into_iter();
-        let (mut spared, lost): (VecDeque<_>, _) =
-            requests.partition(|message| !message.begun && !message.spared);
-        lane.requests = lost;
-        spared.iter_mut().for_each(|message| message.spared = true);
-        spared
-    }
-
     /// Drops the messages that wait for a peer, and completes with an error the ones that had begun.
     pub(super) fn drop_lane(&mut self, peer: PhysicalId) {
         self.abandon_incoming(peer);
-        let Some(lane) = self.lanes.remove(&peer) else {
-            return;
-        };
-        self.ready.retain(|one| *one != peer);
-        for message in lane.answers {
+        for message in self.lanes.remove(peer) {
             if let TransmitAction::Served(delivery) = message.then {
                 self.complete(*delivery, NiFail::Undeliverable);
             }
         }
         // Completing the deliveries above may have queued answers to this peer, which no longer have a receiver.
-        self.lanes.remove(&peer);
-        self.ready.retain(|one| *one != peer);
-    }
-
-    fn drop_lane_if_empty(&mut self, peer: PhysicalId) {
-        let empty = self.lanes.get(&peer).is_some_and(SoftPeerQueues::is_empty);
-        if empty {
-            self.lanes.remove(&peer);
-        }
-    }
-}
-
-impl SoftPeerQueues {
-    fn next(&mut self) -> Option<SoftOutMessage> {
-        self.answers_next = !self.answers_next;
-        let (first, second) = if self.answers_next {
-            (&mut self.answers, &mut self.requests)
-        } else {
-            (&mut self.requests, &mut self.answers)
-        };
-        first.pop_front().or_else(|| second.pop_front())
-    }
-
-    fn has_output(&self) -> bool {
-        !self.requests.is_empty() || !self.answers.is_empty()
-    }
-
-    fn is_empty(&self) -> bool {
-        !self.has_output() && self.incoming.is_none() && !self.queued
+        self.lanes.remove(peer);
     }
 }
 
@@ -302,7 +205,16 @@ impl SoftOutMessage {
         }
     }
 
-    const fn is_answer(&self) -> bool {
+    /// Returns true if the message may be kept although its peer was lost: it has not begun, and was not kept before.
+    pub(super) const fn may_be_spared(&self) -> bool {
+        !self.begun && !self.spared
+    }
+
+    pub(super) const fn spare(&mut self) {
+        self.spared = true;
+    }
+
+    pub(super) const fn is_answer(&self) -> bool {
         matches!(self.body, PacketHeader::Answer(_))
     }
 
