@@ -74,9 +74,11 @@ impl Engine {
             self.core.p2p.common.peers.mark_clock_dirty(rank);
             self.core.p2p.common.awaited_peers_changed = true;
         }
-        if self.flush_channel(rank) == FlushResult::Stuck
-            || self.transmitter().flush_control(rank) == FlushResult::Stuck
-        {
+        if self.flush_channel(rank) == FlushResult::Stuck {
+            return FlushResult::Stuck;
+        }
+        let Self { driver, core, .. } = self;
+        if core.p2p.common.flush_control(&mut **driver, rank) == FlushResult::Stuck {
             return FlushResult::Stuck;
         }
         if self.transmitter().flush_sends(rank) == FlushResult::Stuck {
@@ -163,13 +165,12 @@ impl Engine {
             OneSidedCommand::Greet { id, rank } => {
                 self.core.windows().greet(&mut *self.driver, id, rank);
             }
-            OneSidedCommand::Count { rank, counter, by } => return self.count(rank, counter, by),
             OneSidedCommand::Unname { name } => {
                 if let Some(lists) = self.driver.task_lists() {
                     lists.take_back_name(name);
                 }
             }
-            of_a_message => return self.transmitter().post(of_a_message),
+            of_a_message_or_count => return self.transmitter().post(of_a_message_or_count),
         }
         true
     }

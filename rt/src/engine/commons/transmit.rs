@@ -1,12 +1,12 @@
-//! How a message is handed to the driver, by all parts of the engine.
+//! How messages, and commands for memory of peers, are handed to the driver by all parts of the engine.
 
 use ripstop_fabric::{
-    driver::{Driver, DriverCommand, PostResult},
+    driver::{CommandToken, Driver, DriverCommand, PostResult},
     tags::MatchTag,
 };
 
-use super::peer::EnginePeer;
-use crate::{group::WorldRank, proto::wire::HeaderBase};
+use super::{EngineCommons, peer::EnginePeer};
+use crate::{engine::OneSidedCommand, group::WorldRank, proto::wire::HeaderBase};
 
 /// Hands a message to the driver, with the credits and the acknowledgment that ride on every message. Returns false if there was
 /// no room.
@@ -68,4 +68,70 @@ pub(in crate::engine) fn transmit_tagged(
 pub(in crate::engine) enum FlushResult {
     All,
     Stuck,
+}
+
+impl EngineCommons {
+    /// Sends the headers without a body that are queued for a peer.
+    pub(in crate::engine) fn flush_control(
+        &mut self,
+        driver: &mut dyn Driver,
+        rank: WorldRank,
+    ) -> FlushResult {
+        let peer = self.peers.peer_mut(rank);
+        while let Some(mut frame) = peer.control.front().copied() {
+            if !transmit(driver, peer, rank, frame.bytes(), &[]) {
+                return FlushResult::Stuck;
+            }
+            peer.control.pop_front();
+        }
+        FlushResult::All
+    }
+
+    /// Posts a get or a put of an operation, or a count. Returns true if it is posted or no longer needed.
+    pub(in crate::engine) fn post_one_sided(
+        &mut self,
+        driver: &mut dyn Driver,
+        one_sided: OneSidedCommand,
+    ) -> bool {
+        let (op, key, at) = match one_sided {
+            OneSidedCommand::Get { op, key, at } | OneSidedCommand::Put { op, key, at } => {
+                (op, key, at)
+            }
+            OneSidedCommand::Count { rank, counter, by } => {
+                let to = rank;
+                let command = DriverCommand::Count { to, counter, by };
+                return matches!(driver.post(command), PostResult::Posted);
+            }
+            _ => return true, // it belongs to one part of the engine, which posts it
+        };
+        let Some(slot) = self.ops.get(op) else {
+            return true;
+        };
+        let Some(to) = slot.state.partner(&slot.info) else {
+            return true;
+        };
+        let Ok(bytes) = usize::try_from(key.len) else {
+            return true;
+        };
+        let local = slot.range(at + bytes).slice(at, bytes);
+        let token = CommandToken(op.pack());
+        let command = match one_sided {
+            OneSidedCommand::Put { .. } => DriverCommand::Put {
+                to,
+                from: local,
+                into: key,
+                count: None,
+                token,
+            },
+            _ => DriverCommand::Get {
+                to,
+                from: key,
+                into: local,
+                token,
+            },
+        };
+        let posted = matches!(driver.post(command), PostResult::Posted);
+        self.commands_in_flight += u32::from(posted);
+        posted
+    }
 }

@@ -1,6 +1,6 @@
-//! Posts what point-to-point has queued: control headers, envelopes, fragments, and the commands of long messages.
+//! Posts what point-to-point has queued: envelopes, fragments, and the commands of long messages.
 
-use ripstop_fabric::driver::{CommandToken, Driver, DriverCommand, PostResult};
+use ripstop_fabric::driver::Driver;
 
 use super::PointToPoint;
 use crate::{
@@ -24,17 +24,6 @@ pub(in crate::engine) struct MessageTransmitter<'a> {
 }
 
 impl MessageTransmitter<'_> {
-    pub(in crate::engine) fn flush_control(&mut self, rank: WorldRank) -> FlushResult {
-        let peer = self.p2p.common.peers.peer_mut(rank);
-        while let Some(mut frame) = peer.control.front().copied() {
-            if !transmit(&mut *self.driver, peer, rank, frame.bytes(), &[]) {
-                return FlushResult::Stuck;
-            }
-            peer.control.pop_front();
-        }
-        FlushResult::All
-    }
-
     /// Sends the envelope of an operation, for which the peer has room. Returns false if the driver has none.
     ///
     /// If credits for its bytes are missing, the message is offered instead, which costs the receiver only a header.
@@ -171,63 +160,29 @@ impl MessageTransmitter<'_> {
         }
     }
 
-    /// Posts a command of a message. Returns true if it is posted or no longer needed.
+    /// Posts a command of a message, or one that any part of the engine may give. Returns true if it is posted or no longer
+    /// needed.
     pub(in crate::engine) fn post(&mut self, one_sided: OneSidedCommand) -> bool {
-        let (op, key, at) = match one_sided {
-            OneSidedCommand::Get { op, key, at } | OneSidedCommand::Put { op, key, at } => {
-                (op, key, at)
+        match one_sided {
+            OneSidedCommand::Get { .. }
+            | OneSidedCommand::Put { .. }
+            | OneSidedCommand::Count { .. } => {
+                let common = &mut self.p2p.common;
+                return common.post_one_sided(&mut *self.driver, one_sided);
             }
             OneSidedCommand::Claim {
                 op,
                 claim,
                 receiver,
             } => return self.post_claim(op, claim, receiver),
-            OneSidedCommand::Invite { op } => {
-                self.invite(op);
-                return true;
-            }
-            OneSidedCommand::TakeBackTagBuffer { op } => {
-                self.recall_tag_buffer(op);
-                return true;
-            }
-            OneSidedCommand::Answer { op, first } => {
-                self.answer(op, first);
-                return true;
-            }
+            OneSidedCommand::Invite { op } => self.invite(op),
+            OneSidedCommand::TakeBackTagBuffer { op } => self.recall_tag_buffer(op),
+            OneSidedCommand::Answer { op, first } => self.answer(op, first),
             OneSidedCommand::Split { .. }
             | OneSidedCommand::Greet { .. }
-            | OneSidedCommand::Unname { .. }
-            | OneSidedCommand::Count { .. } => return true, // the engine posts them
-        };
-        let Some(slot) = self.p2p.common.ops.get(op) else {
-            return true;
-        };
-        let Some(to) = slot.state.partner(&slot.info) else {
-            return true;
-        };
-        let Ok(bytes) = usize::try_from(key.len) else {
-            return true;
-        };
-        let local = slot.range(at + bytes).slice(at, bytes);
-        let token = CommandToken(op.pack());
-        let command = match one_sided {
-            OneSidedCommand::Put { .. } => DriverCommand::Put {
-                to,
-                from: local,
-                into: key,
-                count: None,
-                token,
-            },
-            _ => DriverCommand::Get {
-                to,
-                from: key,
-                into: local,
-                token,
-            },
-        };
-        let posted = matches!(self.driver.post(command), PostResult::Posted);
-        self.p2p.common.commands_in_flight += u32::from(posted);
-        posted
+            | OneSidedCommand::Unname { .. } => {} // the engine posts them
+        }
+        true
     }
 
     /// Asks the sender to put, or to send fragments if it cannot reach this receive's buffer.

@@ -225,7 +225,7 @@ impl MessageTransmitter<'_> {
         let held = u32::try_from(line.len()).unwrap_or(u32::MAX);
         let header = BlockedHeader::new(limit, held, line.block());
         self.p2p.common.peers.control(rank, &header);
-        self.flush_control(rank)
+        self.p2p.common.flush_control(&mut *self.driver, rank)
     }
 }
 

@@ -154,21 +154,6 @@ impl Engine {
         self.flush();
         self.release_retired_driver();
     }
-
-    /// Posts an addition to a counter of `rank`. Returns false if the driver had no room.
-    pub(in crate::engine) fn count(
-        &mut self,
-        rank: WorldRank,
-        counter: RemoteCounter,
-        by: u64,
-    ) -> bool {
-        let command = DriverCommand::Count {
-            to: rank,
-            counter,
-            by,
-        };
-        matches!(self.driver.post(command), PostResult::Posted)
-    }
 }
 
 impl CounterWatches {

@@ -149,10 +149,12 @@ impl LoneRank {
     }
 
     fn flush_peer(&mut self, rank: WorldRank) -> FlushResult {
+        let Self { driver, core } = self;
+        if core.p2p.common.flush_control(&mut **driver, rank) == FlushResult::Stuck {
+            return FlushResult::Stuck;
+        }
         let mut transmitter = self.transmitter();
-        if transmitter.flush_control(rank) == FlushResult::Stuck
-            || transmitter.flush_sends(rank) == FlushResult::Stuck
-        {
+        if transmitter.flush_sends(rank) == FlushResult::Stuck {
             return FlushResult::Stuck;
         }
         transmitter.flush_fragments(rank)
