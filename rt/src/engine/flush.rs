@@ -84,7 +84,7 @@ impl Engine {
         if self.transmitter().flush_sends(rank) == FlushResult::Stuck {
             return FlushResult::Stuck;
         }
-        if self.flush_window_lines(rank) == FlushResult::Stuck {
+        if self.windows().flush_updates(rank) == FlushResult::Stuck {
             return FlushResult::Stuck;
         }
         self.transmitter().flush_fragments(rank)
@@ -162,9 +162,7 @@ impl Engine {
                     self.flush_peer(source); // now, because getting the front half keeps this thread busy
                 }
             }
-            OneSidedCommand::Greet { id, rank } => {
-                self.core.windows().greet(&mut *self.driver, id, rank);
-            }
+            OneSidedCommand::Greet { id, rank } => self.windows().greet(id, rank),
             OneSidedCommand::Unname { name } => {
                 if let Some(lists) = self.driver.task_lists() {
                     lists.take_back_name(name);

@@ -32,6 +32,7 @@ mod stall_probe;
 mod tests;
 mod traced_ops;
 mod window;
+mod window_calls;
 
 use ripstop_fabric::{
     driver::{ArmResult, Driver},
@@ -57,7 +58,7 @@ pub(crate) use self::{
         AwaitedFenceCounter, BulkUpdate, EpochCounters, FenceMethod, FenceResult, MappedEnd,
         NotifyResult, NumberType, PeerEndMemory, TargetRanges, UpdateGuard, UpdateLock, WakeReason,
         WideElement, WindowExtent, WindowId, WindowLockKind, WindowMemory, WindowOpKind,
-        WindowPart, WindowWaiterSlot, begin_accesses,
+        WindowPart, WindowProgress, WindowWaiterSlot, begin_accesses,
     },
 };
 pub use self::{
@@ -320,6 +321,15 @@ impl Engine {
         CollectiveProgress {
             driver: &mut *self.driver,
             part: self.core.collectives(),
+        }
+    }
+
+    /// Returns the windows, with the driver.
+    #[inline]
+    pub(crate) fn windows(&mut self) -> WindowProgress<'_> {
+        WindowProgress {
+            driver: &mut *self.driver,
+            part: self.core.windows(),
         }
     }
 

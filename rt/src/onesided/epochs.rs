@@ -36,7 +36,7 @@ impl<T: Wire> WindowEnd<T> {
                 NotifyResult::Delivered => {}
                 NotifyResult::NeedsWakeup => self.wake(target, WakeReason::Posted),
                 NotifyResult::NotSent => self.comm.shared().with(|engine| {
-                    engine.post_window(self.id, target.world);
+                    engine.windows().post_window(self.id, target.world);
                     engine.flush();
                 }),
             }
@@ -87,7 +87,7 @@ impl<T: Wire> WindowEnd<T> {
             }
             Some(failed)
         };
-        let watch = |engine: &mut Engine| engine.watch_completed(id, &origins);
+        let watch = |engine: &mut Engine| engine.windows().watch_completed(id, &origins);
         let (shared, place) = (self.comm.shared(), &mut self.closing);
         let call = Some(WindowCall { op: "wait", at });
         let over = ready!(shared.poll_window(id, place, cx.waker(), call, check, watch));
@@ -247,7 +247,7 @@ impl<'p, T: Wire> PendingStart<'p, T> {
         self.announce();
         let (window_end, id) = (self.window_end, self.window_end.id);
         let check = |engine: &mut Engine| engine.core.windows().start_window(id, &self.waiting);
-        let watch = |engine: &mut Engine| engine.watch_posted(id, &self.waiting);
+        let watch = |engine: &mut Engine| engine.windows().watch_posted(id, &self.waiting);
         let call = Some(WindowCall { op: "start", at });
         let started = ready!(self.listener.poll(cx, call, check, watch));
         if let Err((target, why)) = started {
@@ -268,7 +268,7 @@ impl<'p, T: Wire> PendingStart<'p, T> {
         let id = self.window_end.id;
         self.window_end.comm.shared().with(|engine| {
             for &target in &self.waiting {
-                engine.greet(id, target);
+                engine.windows().greet(id, target);
                 engine.core.windows().want_target(id, target);
             }
             engine.flush();

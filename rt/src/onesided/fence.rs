@@ -132,7 +132,7 @@ impl<T: Wire> WindowEnd<T> {
                 engine.core.windows().set_fence_epoch(id, true);
             }
             engine.core.p2p.common.trace_fence(id, ending, at);
-            let method = engine.begin_fence(id, ending);
+            let method = engine.windows().begin_fence(id, ending);
             (method, engine.advance_fence(id, method))
         });
         self.is_open_to_itself |= opens && self.comm.size() == 1;

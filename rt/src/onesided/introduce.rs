@@ -41,7 +41,7 @@ impl<T: Wire> WindowEnd<T> {
         let (id, shared) = (self.id, self.comm.shared());
         shared.with(|engine| {
             for target in &greeted {
-                engine.greet(id, target.world);
+                engine.windows().greet(id, target.world);
             }
             engine.flush();
         });

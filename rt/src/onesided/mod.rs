@@ -141,7 +141,9 @@ impl<T: Wire> WindowEnd<T> {
 
     fn open(comm: Comm, id: WindowId, memory: RegBuf<T>, extent: WindowExtent) -> Self {
         let grows = matches!(extent, WindowExtent::Growing(_));
-        let update_lock = comm.shared().with(|engine| engine.open_window(id, extent));
+        let update_lock = comm
+            .shared()
+            .with(|engine| engine.windows().open_window(id, extent));
         Self {
             comm,
             id,
@@ -321,7 +323,7 @@ impl<T: Wire> WindowEnd<T> {
     #[cold]
     fn look(&self, op: &'static str, target: &WindowTarget) -> Result<()> {
         let shared = self.comm.shared();
-        let peer_memory = shared.with(|engine| engine.peer_memory(self.id, target.world));
+        let peer_memory = shared.with(|engine| engine.windows().peer_memory(self.id, target.world));
         let Some(peer_memory) = peer_memory else {
             return Ok(());
         };

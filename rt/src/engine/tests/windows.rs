@@ -26,8 +26,10 @@ pub(super) const ID: WindowId = WindowId::new(CTX, 0);
 fn exposed() -> World {
     let mut world = World::new(2, Net::default());
     let engine = &mut world.engines[0];
-    engine.open_window(ID, WindowExtent::Growing(TypeSig(7)));
-    engine.post_window(ID, WorldRank(1));
+    engine
+        .windows()
+        .open_window(ID, WindowExtent::Growing(TypeSig(7)));
+    engine.windows().post_window(ID, WorldRank(1));
     world
 }
 
@@ -106,9 +108,11 @@ fn a_post_that_is_overtaken_by_the_end_of_its_window_is_waited_for() {
 pub(super) fn met() -> World {
     let mut world = World::new(2, Net::default());
     for engine in &mut world.engines {
-        engine.open_window(ID, WindowExtent::Growing(TypeSig(7)));
+        engine
+            .windows()
+            .open_window(ID, WindowExtent::Growing(TypeSig(7)));
     }
-    world.engines[1].post_window(ID, WorldRank(0));
+    world.engines[1].windows().post_window(ID, WorldRank(0));
     world.run_for(10 * TICK);
     world
 }
@@ -195,8 +199,13 @@ fn no_rank_passes_a_fence_for_whose_counters_a_rank_has_no_memory() {
         let mut open = |rank: u32| {
             let engine = &mut world.engines[rank as usize];
             engine.join(CTX, &RankGroup::First(size));
-            engine.open_window(ID, WindowExtent::Growing(TypeSig(7)));
-            assert_eq!(engine.begin_fence(ID, false), FenceMethod::Counted);
+            engine
+                .windows()
+                .open_window(ID, WindowExtent::Growing(TypeSig(7)));
+            assert_eq!(
+                engine.windows().begin_fence(ID, false),
+                FenceMethod::Counted
+            );
         };
         (0..size).for_each(&mut open);
         let mut ends: Vec<Option<ErrorKind>> = Vec::new();

@@ -15,7 +15,8 @@ use ripstop_fabric::{
 };
 
 use super::{
-    Engine, OneSidedCommand, WindowId, WindowPart, WindowTable, epoch_counters::MappedCounterPair,
+    OneSidedCommand, WindowId, WindowPart, WindowProgress, WindowTable,
+    epoch_counters::MappedCounterPair,
 };
 use crate::{
     group::WorldRank,
@@ -135,27 +136,6 @@ impl PeerCounter {
     }
 }
 
-impl Engine {
-    /// Wakes a neighbor that may be asleep, after its counter was added to.
-    pub(crate) fn wake_neighbor(&mut self, id: WindowId, rank: WorldRank, heard: WakeReason) {
-        let peer_end = self.core.windows.peer_end(id, rank);
-        let Some(theirs) = peer_end.and_then(|peer_end| peer_end.remote_pair.as_ref()) else {
-            return;
-        };
-        let counter = match heard {
-            WakeReason::Posted => theirs.posted,
-            WakeReason::Completed => theirs.completed,
-        };
-        self.core.p2p.common.commands.push(OneSidedCommand::Count {
-            rank,
-            counter,
-            by: 0,
-        });
-        self.flush();
-        self.release_retired_driver();
-    }
-}
-
 impl CounterWatches {
     pub(super) const EMPTY: Self = Self {
         windows: BTreeMap::new(),
@@ -174,15 +154,15 @@ impl CounterWatches {
     }
 }
 
-impl WindowPart<'_> {
+impl WindowProgress<'_> {
     /// Cancels all watches of this window, because no future waits at this end any more.
-    pub(super) fn unwatch(&mut self, driver: &mut dyn Driver, id: WindowId) {
-        let watching = &mut self.windows.watching;
+    pub(super) fn unwatch(&mut self, id: WindowId) {
+        let watching = &mut self.part.windows.watching;
         watching.known.retain(|watch| watch.id != id);
         let watched = &mut watching.windows;
         for (serial, _) in watched.extract_if(.., |_, watch| watch.id == id) {
             let token = CommandToken(serial);
-            let posted = driver.post(DriverCommand::Unwatch { token });
+            let posted = self.driver.post(DriverCommand::Unwatch { token });
             debug_assert!(
                 matches!(posted, PostResult::Posted),
                 "taking a watch back needs no room"
@@ -191,14 +171,8 @@ impl WindowPart<'_> {
     }
 
     /// Asks the driver to report when a counter reaches `threshold`.
-    pub(super) fn watch(
-        &mut self,
-        driver: &mut dyn Driver,
-        id: WindowId,
-        what: WatchedCounter,
-        threshold: u64,
-    ) {
-        let WindowTable { ends, watching, .. } = &mut **self.windows;
+    pub(super) fn watch(&mut self, id: WindowId, what: WatchedCounter, threshold: u64) {
+        let WindowTable { ends, watching, .. } = &mut **self.part.windows;
         let Some(end) = ends.get(&id) else {
             return;
         };
@@ -232,7 +206,7 @@ impl WindowPart<'_> {
             threshold,
             token,
         };
-        let posted = driver.post(command);
+        let posted = self.driver.post(command);
         debug_assert!(
             matches!(posted, PostResult::Posted),
             "a watch needs no room"
@@ -240,13 +214,8 @@ impl WindowPart<'_> {
     }
 
     /// Maps the counters of a neighbor, where the driver can.
-    pub(crate) fn reach_counters(
-        &mut self,
-        driver: &mut dyn Driver,
-        id: WindowId,
-        rank: WorldRank,
-    ) {
-        let Some(peer_end) = self.windows.peer_end(id, rank) else {
+    pub(super) fn reach_counters(&mut self, id: WindowId, rank: WorldRank) {
+        let Some(peer_end) = self.part.windows.peer_end(id, rank) else {
             return;
         };
         if let Some(fence_counter) = peer_end
@@ -254,7 +223,7 @@ impl WindowPart<'_> {
             .as_mut()
             .filter(|fence_counter| fence_counter.mapped.is_none())
         {
-            let memory = driver.mapped_memory();
+            let memory = self.driver.mapped_memory();
             fence_counter.mapped =
                 memory.and_then(|memory| memory.reach_counter(rank, fence_counter.key));
         }
@@ -263,16 +232,40 @@ impl WindowPart<'_> {
         };
         let (posted, completed) = (theirs.posted, theirs.completed);
         let counters = Arc::clone(&peer_end.counters);
-        if counters.mapped_pair().is_some() || self.has_to_count(rank) {
+        if counters.mapped_pair().is_some() || self.part.has_to_count(rank) {
             return;
         }
-        let Some(memory) = driver.mapped_memory() else {
+        let Some(memory) = self.driver.mapped_memory() else {
             return;
         };
         let mut reach = |key| memory.reach_counter(rank, key);
         if let (Some(posted), Some(completed)) = (reach(posted), reach(completed)) {
             counters.map(MappedCounterPair { posted, completed });
         }
+    }
+}
+
+impl WindowPart<'_> {
+    /// Asks the driver to wake a neighbor that may be asleep, after its counter was added to.
+    pub(in crate::engine) fn wake_neighbor(
+        &mut self,
+        id: WindowId,
+        rank: WorldRank,
+        heard: WakeReason,
+    ) {
+        let peer_end = self.windows.peer_end(id, rank);
+        let Some(theirs) = peer_end.and_then(|peer_end| peer_end.remote_pair.as_ref()) else {
+            return;
+        };
+        let counter = match heard {
+            WakeReason::Posted => theirs.posted,
+            WakeReason::Completed => theirs.completed,
+        };
+        self.common.commands.push(OneSidedCommand::Count {
+            rank,
+            counter,
+            by: 0,
+        });
     }
 
     /// Handles the driver's report that a watched counter has reached its threshold.

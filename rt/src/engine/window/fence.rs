@@ -12,13 +12,10 @@
 
 use std::mem;
 
-use ripstop_fabric::{
-    driver::{DownCause, Driver},
-    offload::LocalCounter,
-};
+use ripstop_fabric::{driver::DownCause, offload::LocalCounter};
 
 use super::{
-    Engine, LazyWindowTable, WindowId, WindowPart, WindowTable,
+    LazyWindowTable, WindowId, WindowPart, WindowProgress, WindowTable,
     counter_pairs::{PeerCounter, WatchedCounter},
     fence_word::{COME, FenceFailure, FenceWord, GAVE_UP},
 };
@@ -125,15 +122,15 @@ impl WindowFences {
     }
 }
 
-impl Engine {
+impl WindowProgress<'_> {
     /// Comes to the next fence, or continues an abandoned one. If the abandoned fence is of the other kind, it must be passed
     /// before the requested one begins ([`FenceMethod::Earlier`]).
     pub(crate) fn begin_fence(&mut self, id: WindowId, ending: bool) -> FenceMethod {
         if self.driver.event_counters().is_none() {
             return FenceMethod::None;
         }
-        self.core.windows().make_gates(&mut *self.driver, id);
-        let Some(fences) = self.core.windows.fences(id) else {
+        self.make_gates(id);
+        let Some(fences) = self.part.windows.fences(id) else {
             return FenceMethod::Counted;
         };
         if fences.failed.is_none() && !mem::replace(&mut fences.under_way, true) {
@@ -149,25 +146,29 @@ impl Engine {
     }
 
     /// Advances the last fence as far as is possible now.
-    pub(crate) fn advance_fence(&mut self, id: WindowId, gates: FenceMethod) -> FencePoll {
-        if !self.core.windows().is_all_quiet(id) {
+    pub(in crate::engine) fn advance_fence(
+        &mut self,
+        id: WindowId,
+        gates: FenceMethod,
+    ) -> FencePoll {
+        if !self.part.is_all_quiet(id) {
             return Err(None);
         }
         if gates == FenceMethod::None {
             return Ok(Ok(()));
         }
         self.pass_fence(id)
-            .ok_or_else(|| self.core.windows().awaited_gate(id))
+            .ok_or_else(|| self.part.awaited_gate(id))
     }
 
     /// Advances the last fence through its rounds. Call only when none of this rank's operations is in flight.
     fn pass_fence(&mut self, id: WindowId) -> Option<FenceResult> {
-        let Some(group) = self.core.p2p.common.members(id.context).cloned() else {
+        let Some(group) = self.part.common.members(id.context).cloned() else {
             return Some(Ok(()));
         };
-        let me = self.core.p2p.common.me;
+        let me = self.part.common.me;
         loop {
-            let fences = self.core.windows.fences(id)?;
+            let fences = self.part.windows.fences(id)?;
             if let Some(failed) = fences.failed {
                 fences.under_way = false;
                 return Some(Err(failed.error(me)));
@@ -178,12 +179,12 @@ impl Engine {
             };
             let awaited = if !self.say_gate(id, after) {
                 Some(after)
-            } else if !self.core.windows().has_come(id) {
+            } else if !self.part.has_come(id) {
                 Some(before)
             } else {
                 None
             };
-            let fences = self.core.windows.fences(id)?;
+            let fences = self.part.windows.fences(id)?;
             fences.awaited = awaited;
             let failed = match awaited {
                 None => match fences.objection(before) {
@@ -193,77 +194,60 @@ impl Engine {
                     }
                     Some(failed) => failed,
                 },
-                Some(awaited) if self.core.p2p.common.ended => {
+                Some(awaited) if self.part.common.ended => {
                     return Some(Err((awaited, ErrorKind::Closed)));
                 }
-                Some(awaited) => self.core.windows().lost_in(id, &group, awaited)?,
+                Some(awaited) => self.part.lost_in(id, &group, awaited)?,
             };
-            self.core.windows().fail_fences(id, failed);
+            self.part.fail_fences(id, failed);
         }
     }
 
     /// Adds to the counter of the rank after this one in this round, once for each fence. Returns true if that was done.
     fn say_gate(&mut self, id: WindowId, after: WorldRank) -> bool {
-        let fences = self.core.windows.fences(id);
+        let fences = self.part.windows.fences(id);
         let Some(fences) = fences.filter(|fences| !fences.has_said()) else {
             return true;
         };
         let round = fences.round;
-        self.core
-            .windows()
-            .reach_counters(&mut *self.driver, id, after);
-        let said = self.core.windows().say_in(id, round, after);
-        self.flush();
-        said
+        self.reach_counters(id, after);
+        self.part.say_in(id, round, after)
     }
 
     /// Asks the driver to wake the thread when the fence can advance.
-    pub(crate) fn watch_fence(&mut self, id: WindowId) {
-        if !self.core.windows().is_all_quiet(id) {
+    pub(in crate::engine) fn watch_fence(&mut self, id: WindowId) {
+        if !self.part.is_all_quiet(id) {
             return; // the fence waits for this rank's own operations
         }
         // Watch even if the rank before this one has come since the last check: the next round is not watched, so this rank must
         // be woken to check it.
-        let Some(fences) = self.core.windows.fences(id) else {
+        let Some(fences) = self.part.windows.fences(id) else {
             return;
         };
         if fences.has_said() {
             let (round, come) = (fences.round, fences.come);
-            self.core.windows().watch(
-                &mut *self.driver,
-                id,
-                WatchedCounter::Gate(round),
-                come * COME,
-            );
+            self.watch(id, WatchedCounter::Gate(round), come * COME);
         } else if let Some(after) = fences.awaited() {
-            self.core.windows().ask_to_fence(id, after);
-            self.flush();
+            self.part.ask_to_fence(id, after);
         }
     }
-}
 
-impl LazyWindowTable {
-    fn fences(&mut self, id: WindowId) -> Option<&mut WindowFences> {
-        self.0.as_mut()?.ends.get_mut(&id)?.fences.as_mut()
-    }
-}
-
-impl WindowPart<'_> {
     /// Creates the counters at the first fence, and sends their keys to the ranks that will add to them.
-    fn make_gates(&mut self, driver: &mut dyn Driver, id: WindowId) {
-        let me = self.common.me;
-        let WindowTable { ends, pool, .. } = &mut **self.windows;
+    fn make_gates(&mut self, id: WindowId) {
+        let Self { driver, part } = self;
+        let me = part.common.me;
+        let WindowTable { ends, pool, .. } = &mut **part.windows;
         let end = ends.get_mut(&id).filter(|end| end.fences.is_none());
         let Some(end) = end else {
             return;
         };
-        let Some(group) = self.common.members(id.context).cloned() else {
+        let Some(group) = part.common.members(id.context).cloned() else {
             return;
         };
         let mut rounds = Vec::new();
         let mut keys = Vec::new();
         while let Some((_, before)) = partners(&group, me, rounds.len()) {
-            let (counter, key) = pool.take(driver).unzip();
+            let (counter, key) = pool.take(&mut **driver).unzip();
             let said = FenceWord::default();
             rounds.push(FenceRound { counter, said });
             keys.push((before, key));
@@ -282,23 +266,31 @@ impl WindowPart<'_> {
             failed: lacks.then_some(FenceFailure::NoMemory),
         });
         for (before, key) in keys {
-            if self.common.peers.down(before).is_some() {
+            if part.common.peers.down(before).is_some() {
                 continue;
             }
             match key {
                 Some(key) => {
                     let keys =
                         id.keys_header(WireKind::FenceKeys, [key, bytemuck::Zeroable::zeroed()]);
-                    self.common.peers.control(before, &keys);
+                    part.common.peers.control(before, &keys);
                 }
-                None => self.refuse_fences(id, before),
+                None => part.refuse_fences(id, before),
             }
         }
         if lacks {
-            self.tell_failure(id);
+            part.tell_failure(id);
         }
     }
+}
 
+impl LazyWindowTable {
+    fn fences(&mut self, id: WindowId) -> Option<&mut WindowFences> {
+        self.0.as_mut()?.ends.get_mut(&id)?.fences.as_mut()
+    }
+}
+
+impl WindowPart<'_> {
     fn awaited_gate(&mut self, id: WindowId) -> Option<AwaitedFenceCounter> {
         let fences = self.windows.fences(id).filter(|fences| fences.has_said())?;
         let from = fences.come * COME;

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::{Engine, PeerEndState, WindowId, WindowPart};
+use super::{PeerEndState, WindowId, WindowPart, WindowProgress};
 use crate::{
     error::ErrorKind,
     group::WorldRank,
@@ -119,20 +119,21 @@ impl WindowLock {
     }
 }
 
-impl Engine {
+impl WindowProgress<'_> {
     /// Requests the lock of a rank's memory.
     ///
     /// # Errors
     /// Fails if this rank already holds that lock, has requested it or is about to release it.
-    pub(crate) fn ask_lock(
+    pub(in crate::engine) fn ask_lock(
         &mut self,
         id: WindowId,
         rank: WorldRank,
         want: WindowLockKind,
         call: WindowCall,
     ) -> Result<(), ErrorKind> {
-        self.core.windows().greet(&mut *self.driver, id, rank);
-        let Some(peer_end) = self.core.windows.peer_end(id, rank) else {
+        self.greet(id, rank);
+        let WindowPart { windows, common } = &mut self.part;
+        let Some(peer_end) = windows.peer_end(id, rank) else {
             return Err(ErrorKind::Closed);
         };
         if peer_end.lock != WindowLockState::Outside {
@@ -144,16 +145,17 @@ impl Engine {
         peer_end.lock = WindowLockState::Waiting;
         peer_end.our_lock_request += 1;
         let lock = id.lock(WireKind::Lock, want.numbered(peer_end.our_lock_request));
-        self.core.p2p.common.peers.control(rank, &lock);
-        self.core.p2p.common.trace_epoch(id, Some(rank), call);
-        self.flush();
+        common.peers.control(rank, &lock);
+        common.trace_epoch(id, Some(rank), call);
         Ok(())
     }
+}
 
+impl WindowPart<'_> {
     /// Releases a lock as soon as none of this rank's operations is in flight there. A request that was not granted yet is taken
     /// back, unless operations wait for it.
-    pub(crate) fn give_lock_back(&mut self, id: WindowId, rank: WorldRank) {
-        let peer_end = self.core.windows.peer_end(id, rank);
+    pub(in crate::engine) fn give_lock_back(&mut self, id: WindowId, rank: WorldRank) {
+        let peer_end = self.windows.peer_end(id, rank);
         if let Some(peer_end) =
             peer_end.filter(|peer_end| peer_end.lock != WindowLockState::Outside)
         {
@@ -163,14 +165,10 @@ impl Engine {
             };
             peer_end.counters.set_inside(false);
         }
-        self.core.windows().release_lock(id, rank);
-        self.core.p2p.common.trace_epoch_end(id, Some(rank));
-        self.flush();
-        self.release_retired_driver();
+        self.release_lock(id, rank);
+        self.common.trace_epoch_end(id, Some(rank));
     }
-}
 
-impl WindowPart<'_> {
     /// Returns `Ok` once the requested lock is held, and `None` while it is not.
     pub(crate) fn has_lock(
         &mut self,

@@ -11,11 +11,12 @@
 //! | O.complete(T) | no operation of O on T is in flight | T: `completed` (= O's count of accesses begun) |
 //! | T.wait(O) | `completed` ≥ own count of exposures opened | no rank |
 //!
-//! Before anything else an end sends a neighbor a [`WindowHelloHeader`] with the length of its memory and the key to it. The
-//! engine that receives a greeting answers with its own, without help from its application, so a pair of neighbors needs one
-//! message each way. Ranks that are not neighbors take no memory here.
+//! Before anything else an end sends a neighbor a greeting ([`WindowHelloHeader`](crate::proto::wire::WindowHelloHeader)) with
+//! the length of its memory and the key to it. The engine that receives a greeting answers with its own, without help from its
+//! application, so a pair of neighbors needs one message each way. Ranks that are not neighbors take no memory here.
 
 mod access_guard;
+mod calls;
 mod counter_pairs;
 mod epoch_counters;
 mod fence;
@@ -39,25 +40,23 @@ use std::{
     task::Waker,
 };
 
-use bytemuck::Zeroable;
-use ripstop_fabric::{driver::Driver, memory::RemoteRegion, offload::RemoteCounter};
+use ripstop_fabric::{memory::RemoteRegion, offload::RemoteCounter};
 
 pub use self::number::Combine;
 use self::{
     access_guard::WindowAccessGuard,
-    counter_pairs::{
-        CounterWatches, LocalCounterPair, PeerCounter, RemoteCounterPair, WindowCounterPool,
-    },
+    counter_pairs::{CounterWatches, PeerCounter, RemoteCounterPair, WindowCounterPool},
     fence::WindowFences,
     locks::WindowLockState,
     ops::StashedOp,
     pieces::WindowPieces,
-    update_queue::{NOBODY, UpdateQueue},
+    update_queue::UpdateQueue,
 };
 pub(crate) use self::{
+    calls::WindowProgress,
     counter_pairs::WakeReason,
     epoch_counters::{EpochCounters, NotifyResult},
-    fence::{AwaitedFenceCounter, FenceMethod, FenceResult},
+    fence::{AwaitedFenceCounter, FenceMethod, FencePoll, FenceResult},
     locks::WindowLockKind,
     mapped_end::MappedEnd,
     number::{BulkUpdate, NumberType},
@@ -66,12 +65,12 @@ pub(crate) use self::{
     update_lock::{UpdateGuard, UpdateLock},
     wide_element::WideElement,
 };
-use super::{Engine, EngineCommons, OneSidedCommand};
+use super::{EngineCommons, OneSidedCommand};
 use crate::{
     buffer::TypeSig,
     error::ErrorKind,
     group::{RankGroup, WorldRank},
-    proto::wire::{CounterKeysHeader, HeaderBase, WindowCountHeader, WindowHelloHeader, WireKind},
+    proto::wire::{CounterKeysHeader, HeaderBase, WindowCountHeader, WireKind},
     view::WaitKind,
 };
 
@@ -312,141 +311,6 @@ pub(crate) struct WindowPart<'a> {
     pub(super) common: &'a mut EngineCommons,
 }
 
-/// Calls of the application.
-impl Engine {
-    /// Opens an end, and returns the lock of its numbers if it has one.
-    pub(crate) fn open_window(&mut self, id: WindowId, extent: WindowExtent) -> Option<UpdateLock> {
-        let me = self.core.p2p.common.me;
-        let is_mapped = self.driver.mapped_memory().is_some();
-        let (key, update_lock) = match &extent {
-            WindowExtent::Fixed(memory) => {
-                let lock = is_mapped.then(|| memory.update_lock(me)).flatten();
-                let len = match lock {
-                    Some(_) => UpdateLock::key_len(memory.start, memory.len),
-                    None => memory.len,
-                };
-                let range = crate::buffer::range_of(&memory.region, memory.start, len);
-                (self.driver.expose(range), lock)
-            }
-            WindowExtent::OnNode(memory) => {
-                let range = crate::buffer::range_of(&memory.region, memory.start, memory.len);
-                let node = self.driver.node_memory();
-                (node.and_then(|node| node.expose_on_node(range)), None)
-            }
-            WindowExtent::Growing(_) => (None, None),
-        };
-        let on_node = matches!(extent, WindowExtent::OnNode(_));
-        let access_guard = WindowAccessGuard::default();
-        if let Some(key) = key
-            && let Some(guards) = self.driver.guarded_memory()
-        {
-            guards.guard(key, access_guard.keeper());
-        }
-        let (sig, pieces) = WindowPieces::new(extent);
-        let group = self.core.p2p.common.members(id.context).cloned();
-        let end = WindowEndState {
-            group: group.unwrap_or(RankGroup::First(0)),
-            sig,
-            pieces,
-            on_node,
-            key: key.unwrap_or_else(RemoteRegion::zeroed),
-            peer_ends: BTreeMap::new(),
-            listeners: BTreeMap::new(),
-            fences: None,
-            in_fence_epoch: false,
-            access_guard,
-            update_lock: update_lock.clone(),
-            held_up_by: AtomicU32::new(NOBODY),
-            closed: false,
-        };
-        self.core.windows.ends.insert(id, end);
-        update_lock
-    }
-
-    /// Closes this end, because the application no longer holds it. Completes the accesses that are still open. The end is freed
-    /// once nothing is in flight, and neighbors that come later are notified that it is gone.
-    pub(crate) fn close_window(&mut self, id: WindowId) {
-        let Some(end) = self.core.windows.ends.get_mut(&id) else {
-            return;
-        };
-        end.closed = true;
-        for peer_end in end.peer_ends.values_mut() {
-            peer_end.completing |= peer_end.counters.is_accessing();
-        }
-        let peers: Vec<WorldRank> = end.peer_ends.keys().copied().collect();
-        for rank in peers {
-            self.core.windows().end_access(id, rank);
-        }
-        self.core.windows().free_idle_window(id);
-        self.core.windows().unwatch(&mut *self.driver, id);
-        self.flush();
-        self.release_retired_driver();
-    }
-
-    /// Sends this end's greeting to a neighbor, unless it was sent before.
-    pub(crate) fn greet(&mut self, id: WindowId, rank: WorldRank) {
-        self.core.windows().greet(&mut *self.driver, id, rank);
-    }
-
-    /// Opens this end to an origin once more. Returns immediately.
-    pub(crate) fn post_window(&mut self, id: WindowId, origin: WorldRank) {
-        self.core.windows().greet(&mut *self.driver, id, origin);
-        self.core
-            .windows()
-            .reach_counters(&mut *self.driver, id, origin);
-        if let Some(peer_end) = self.core.windows.peer_end(id, origin) {
-            peer_end.counters.add_post();
-            self.core.windows().notify_posted(id, origin);
-        }
-    }
-
-    /// Returns a neighbor's memory, or `None` until the neighbor has introduced itself. Maps its counters and its memory, where
-    /// that is possible, at the first use.
-    pub(crate) fn peer_memory(&mut self, id: WindowId, rank: WorldRank) -> Option<PeerEndMemory> {
-        self.core
-            .windows()
-            .reach_counters(&mut *self.driver, id, rank);
-        let me = self.core.p2p.common.me;
-        let end = self.core.windows.ends.get_mut(&id)?;
-        let on_node = end.on_node;
-        let peer_memory = end.peer_end(rank).memory.as_mut()?;
-        if peer_memory.mapped.is_none()
-            && peer_memory.key.len > 0
-            && peer_memory.key.len >= peer_memory.len
-        {
-            let key = peer_memory.key;
-            let reached = if on_node {
-                let node = self.driver.node_memory();
-                node.and_then(|node| node.reach_on_node(rank, key))
-            } else {
-                let memory = self.driver.mapped_memory();
-                memory.and_then(|memory| memory.reach(rank, key))
-            };
-            peer_memory.mapped =
-                reached.map(|(region, start)| MappedEnd::new(region, start, peer_memory, me));
-        }
-        Some(peer_memory.clone())
-    }
-
-    /// Ends an access as soon as none of its operations is in flight, and then notifies the target.
-    pub(crate) fn complete_window(&mut self, id: WindowId, target: WorldRank) {
-        if let Some(peer_end) = self
-            .core
-            .windows
-            .peer_end(id, target)
-            .filter(|peer_end| peer_end.counters.is_accessing())
-        {
-            peer_end.completing = true;
-        }
-        self.core
-            .windows()
-            .reach_counters(&mut *self.driver, id, target);
-        self.core.windows().end_access(id, target);
-        self.flush();
-        self.release_retired_driver();
-    }
-}
-
 impl WindowEndState {
     /// Returns the entry of a neighbor, creating it if there is none.
     fn peer_end(&mut self, rank: WorldRank) -> &mut PeerEndState {
@@ -561,34 +425,5 @@ impl WindowPart<'_> {
         peer_end
             .map(|peer_end| Arc::clone(&peer_end.counters))
             .unwrap_or_default()
-    }
-
-    /// Sends this end's greeting to a neighbor, unless it was sent before.
-    pub(crate) fn greet(&mut self, driver: &mut dyn Driver, id: WindowId, rank: WorldRank) {
-        let Self { windows, common } = self;
-        let WindowTable { ends, pool, .. } = &mut ***windows;
-        let Some(end) = ends.get_mut(&id) else {
-            return;
-        };
-        let hello = WindowHelloHeader {
-            base: HeaderBase::new(WireKind::WindowHello),
-            ctx: id.context,
-            tag: id.sequence,
-            sig: end.sig.0,
-            len: end.pieces.extent(),
-            key: end.key,
-        };
-        let peer_end = end.peer_end(rank);
-        if std::mem::replace(&mut peer_end.greeted, true) || common.peers.down(rank).is_some() {
-            return;
-        }
-        if let Some((ours, keys)) = LocalCounterPair::new(pool, driver) {
-            peer_end.counters.set_local_pair(ours);
-            // The keys are sent before the greeting, so that a neighbor that has been greeted can count.
-            common
-                .peers
-                .control(rank, &id.keys_header(WireKind::CounterKeys, keys));
-        }
-        common.peers.control(rank, &hello);
     }
 }

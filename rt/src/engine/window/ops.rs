@@ -7,7 +7,7 @@
 use ripstop_fabric::driver::{CommandFailure, DownCause};
 
 use super::{
-    Engine, WindowId, WindowPart,
+    WindowId, WindowPart,
     number::{Combine, NumberType},
     update_queue::UpdateFragment,
     wide_element::WideElement,
@@ -93,16 +93,16 @@ impl TargetRanges {
     }
 }
 
-impl Engine {
+impl WindowPart<'_> {
     /// Starts an operation that reads `buf`.
-    pub(crate) fn write_window<B: SendBuf>(
+    pub(in crate::engine) fn write_window<B: SendBuf>(
         &mut self,
         info: OpInfo,
         kind: WindowOpKind,
         ranges: TargetRanges,
         buf: B,
     ) -> OpTicket<B> {
-        let ticket = self.core.p2p.common.ops.hold_put(info, buf);
+        let ticket = self.common.ops.hold_put(info, buf);
         self.start_remote(
             &info,
             StashedOp {
@@ -115,14 +115,14 @@ impl Engine {
     }
 
     /// Starts an operation that fills `buf`, and may read it first.
-    pub(crate) fn fetch_window<B: RecvBuf>(
+    pub(in crate::engine) fn fetch_window<B: RecvBuf>(
         &mut self,
         info: OpInfo,
         kind: WindowOpKind,
         ranges: TargetRanges,
         buf: B,
     ) -> OpTicket<B> {
-        let ticket = self.core.p2p.common.ops.hold_get(info, buf);
+        let ticket = self.common.ops.hold_get(info, buf);
         self.start_remote(
             &info,
             StashedOp {
@@ -135,17 +135,7 @@ impl Engine {
     }
 
     fn start_remote(&mut self, info: &OpInfo, stashed: StashedOp) {
-        self.core
-            .p2p
-            .common
-            .trace_op(TracedKind::Remote, stashed.op);
-        self.core.windows().begin_remote(info, stashed);
-        self.flush();
-    }
-}
-
-impl WindowPart<'_> {
-    fn begin_remote(&mut self, info: &OpInfo, stashed: StashedOp) {
+        self.common.trace_op(TracedKind::Remote, stashed.op);
         let (id, rank) = (window_of(info), info.peer.unwrap_or(WorldRank(0)));
         let down = self.common.peers.down(rank);
         // A runtime that is closing waits for operations that began earlier, and refuses new ones.

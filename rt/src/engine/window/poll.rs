@@ -5,24 +5,20 @@ use std::task::Waker;
 use ripstop_fabric::driver::DownCause;
 
 use super::{
-    Engine, WindowId, WindowPart, WindowTable, WindowWaiterSlot, counter_pairs::WatchedCounter,
+    WindowId, WindowPart, WindowProgress, WindowTable, WindowWaiterSlot,
+    counter_pairs::WatchedCounter,
 };
 use crate::{buffer::TypeSig, error::ErrorKind, group::WorldRank, trace::WindowCall};
 
 /// Watches that the driver keeps for waiting futures.
-impl Engine {
+impl WindowProgress<'_> {
     /// Watches the completion counters of the origins that have not completed yet.
     pub(crate) fn watch_completed(&mut self, id: WindowId, origins: &[WorldRank]) {
         for &origin in origins {
-            let peer_end = self.core.windows.peer_end(id, origin);
+            let peer_end = self.part.windows.peer_end(id, origin);
             if let Some(peer_end) = peer_end.filter(|peer_end| !peer_end.counters.is_completed()) {
                 let left = peer_end.counters.posts() - peer_end.counters.noted_completed();
-                self.core.windows().watch(
-                    &mut *self.driver,
-                    id,
-                    WatchedCounter::Completed(origin),
-                    left,
-                );
+                self.watch(id, WatchedCounter::Completed(origin), left);
             }
         }
     }
@@ -30,16 +26,11 @@ impl Engine {
     /// Watches the post counters of the targets that have not posted yet.
     pub(crate) fn watch_posted(&mut self, id: WindowId, targets: &[WorldRank]) {
         for &target in targets {
-            let peer_end = self.core.windows.peer_end(id, target);
+            let peer_end = self.part.windows.peer_end(id, target);
             if let Some(peer_end) = peer_end.filter(|peer_end| !peer_end.counters.is_posted()) {
                 let next =
                     peer_end.counters.accesses_begun() + 1 - peer_end.counters.noted_posted();
-                self.core.windows().watch(
-                    &mut *self.driver,
-                    id,
-                    WatchedCounter::Posted(target),
-                    next,
-                );
+                self.watch(id, WatchedCounter::Posted(target), next);
             }
         }
     }

@@ -10,7 +10,7 @@ use std::{
 use ripstop_fabric::driver::PayloadView;
 
 use super::{
-    Engine, WindowEndState, WindowId, WindowPart,
+    WindowEndState, WindowId, WindowPart, WindowProgress,
     number::{Combine, NumberType},
     ops::WindowOpKind,
     pieces::GROWING,
@@ -253,17 +253,24 @@ impl WindowPart<'_> {
     }
 }
 
-impl Engine {
-    /// Sends answers first, because each completes an operation of the peer.
-    pub(in crate::engine) fn flush_window_lines(&mut self, rank: WorldRank) -> FlushResult {
-        let Self { core, driver, .. } = self;
-        if core.windows.is_unused() {
+impl WindowProgress<'_> {
+    /// Sends the answers and updates that wait for room on the way to a rank.
+    #[inline]
+    pub(in crate::engine) fn flush_updates(&mut self, rank: WorldRank) -> FlushResult {
+        if self.part.windows.is_unused() {
             return FlushResult::All;
         }
-        let Some(line) = core.windows.lines.get_mut(&rank) else {
+        self.flush_update_queue(rank)
+    }
+
+    /// Sends answers first, because each completes an operation of the peer.
+    fn flush_update_queue(&mut self, rank: WorldRank) -> FlushResult {
+        let Self { driver, part } = self;
+        let WindowPart { windows, common } = part;
+        let Some(line) = windows.lines.get_mut(&rank) else {
             return FlushResult::All;
         };
-        let peer = core.p2p.common.peers.peer_mut(rank);
+        let peer = common.peers.peer_mut(rank);
         while let Some((answer, bytes)) = line.answers.front_mut() {
             if !transmit(
                 &mut **driver,
@@ -279,7 +286,7 @@ impl Engine {
         while line.unanswered < UNANSWERED_MAX
             && let Some(&part) = line.parts.front()
         {
-            let Some(slot) = core.p2p.common.ops.get(part.op) else {
+            let Some(slot) = common.ops.get(part.op) else {
                 line.parts.pop_front();
                 continue;
             };
