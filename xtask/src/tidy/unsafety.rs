@@ -79,7 +79,7 @@ const ALLOWED: &[&str] = &[
     "rt/src/buffer/wire.rs",
     "rt/src/comm/handle_cache.rs",
     "rt/src/engine/point_to_point/tests/arriving.rs",
-    "rt/src/engine/tests/placing.rs",
+    "rt/src/engine/point_to_point/tests/scripted_driver.rs",
     "rt/src/foreign_types/half.rs",
     "rt/src/foreign_types/mod.rs",
     "rt/src/foreign_types/nalgebra.rs",

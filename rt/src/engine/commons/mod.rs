@@ -6,6 +6,8 @@ mod down_ranks;
 mod exposed_keys;
 mod groups;
 mod library_events;
+#[cfg(test)]
+pub(super) mod lone_rank;
 pub(super) mod peer;
 pub(super) mod program_events;
 pub(super) mod rank_map;

@@ -20,7 +20,7 @@ mod send;
 mod split_rendezvous;
 mod tables;
 #[cfg(test)]
-mod tests;
+pub(in crate::engine) mod tests;
 mod transmitter;
 mod unexpected;
 mod unexpected_quota;

@@ -12,8 +12,8 @@ use std::{
 use ripstop_fabric::driver::{CommandToken, DownCause, PayloadView, Sink};
 
 use super::{
-    hostile::{engine, op_info},
-    world::{Net, TICK, World},
+    hostile::engine,
+    world::{Net, TICK, World, op_info},
 };
 use crate::{
     buffer::RegBuf,

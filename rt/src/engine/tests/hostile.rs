@@ -6,6 +6,7 @@ use ripstop_fabric::{
     random::SeededRandom,
 };
 
+use super::world::op_info;
 use crate::engine::{AgreementId, Engine, EngineSetup, SendStart};
 use crate::{
     clock::ClockTime,
@@ -31,19 +32,6 @@ pub(super) fn engine() -> Engine {
         detect: 1_000_000,
     };
     Engine::new(Box::new(driver), setup)
-}
-
-pub(super) fn op_info(peer: Option<u32>, tag: Option<u32>) -> OpInfo {
-    OpInfo {
-        ctx: 0,
-        peer: peer.map(WorldRank),
-        tag,
-        sig: 7,
-        elem: 1,
-        synchronous: false,
-        probe: false,
-        at: std::panic::Location::caller(),
-    }
 }
 
 /// Returns a header of a real kind and length with random fields, which is hardest to tell from a valid one.

@@ -21,11 +21,11 @@ use ripstop_fabric::{
     random::SeededRandom,
 };
 
+pub(super) use crate::engine::commons::lone_rank::{CTX, failed_rank, op_info};
 use crate::{
     buffer::{RecvBuf, SendBuf},
     clock::ClockTime,
     engine::{Engine, EngineSetup, SendStart},
-    error::ErrorKind,
     group::{RankGroup, WorldRank},
     ops::{OpInfo, OpOutcome, OpTicket},
     proto::path::PathTables,
@@ -222,9 +222,6 @@ pub(super) struct World {
     pub(super) paused: BTreeSet<u32>,
 }
 
-/// Context of a communicator of all ranks.
-pub(super) const CTX: u32 = 0;
-
 /// Time between two turns, in nanoseconds.
 pub(super) const TICK: u64 = 10_000;
 
@@ -385,29 +382,5 @@ fn do_jobs(engine: &mut Engine) {
             job.run();
             engine.complete_job(&mut job);
         }
-    }
-}
-
-pub(super) fn op_info(peer: Option<u32>, tag: Option<u32>) -> OpInfo {
-    OpInfo {
-        ctx: CTX,
-        peer: peer.map(WorldRank),
-        tag,
-        sig: 7,
-        elem: 1,
-        synchronous: false,
-        probe: false,
-        at: std::panic::Location::caller(),
-    }
-}
-
-/// Returns the rank that an outcome names as failed.
-pub(super) fn failed_rank(outcome: &OpOutcome) -> Option<usize> {
-    match outcome {
-        Err(failure) => match failure.kind {
-            ErrorKind::PeerFailed { rank, .. } => Some(rank),
-            _ => None,
-        },
-        Ok(_) => None,
     }
 }

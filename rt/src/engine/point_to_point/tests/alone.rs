@@ -1,37 +1,31 @@
 //! Ranks that have no other part of the engine, over drivers in this process. They make turns one after the other.
 
-use std::mem;
-
 use ripstop_fabric::{
     driver::{CommandFailure, CommandToken, DownCause, Driver, MessagePlace, PayloadView, Sink},
     loopback,
 };
 
+pub(super) use crate::engine::commons::lone_rank::{CTX, LoneFlush, op_info};
 use crate::{
-    buffer::SendBuf,
+    buffer::{RecvBuf, SendBuf},
     engine::{
-        EngineSetup, OneSidedCommand, SendStart,
-        commons::transmit::FlushResult,
+        EngineCommons, EngineSetup, OneSidedCommand, SendStart,
+        commons::{
+            lone_rank::{ARRIVALS_MAX, lone_setup},
+            transmit::FlushResult,
+        },
         point_to_point::{
             MessageTransmitter, PointToPoint,
             message::{MessageBody, OfferedMessage},
         },
     },
     group::{RankGroup, WorldRank},
-    ops::{OpInfo, OpTicket},
+    ops::{MessageStatus, OpInfo, OpOutcome, OpTicket},
     proto::{
         matching::MessageEnvelope,
-        path::PathTables,
         wire::{self, BlockedHeader, EagerHeader, OpId, RtsHeader, WireKind, read},
     },
-    settings::Settings,
 };
-
-/// Context of a communicator of all ranks.
-pub(super) const CTX: u32 = 0;
-
-/// Arrivals and completions handled in one turn.
-const ARRIVALS_MAX: u32 = 64;
 
 /// A rank with nothing but point-to-point.
 pub(super) struct LoneRank {
@@ -44,43 +38,89 @@ pub(super) struct LoneSink {
     pub(super) p2p: PointToPoint,
 }
 
+/// Ranks that make turns one after the other.
+pub(super) struct LoneWorld(pub(super) Vec<LoneRank>);
+
 /// Returns `size` ranks, each with this change of its setup.
 pub(super) fn lone_ranks(size: u32, change: impl Fn(&mut EngineSetup)) -> Vec<LoneRank> {
     let ranks = (0..).zip(loopback::world(size));
-    let rank = |(me, driver): (u32, loopback::LoopbackDriver)| {
-        let mut setup = EngineSetup {
-            rank: WorldRank(me),
-            size,
-            paths: PathTables::new(driver.caps(), &Settings::new()),
-            store: Settings::new().store(),
-            may_split_long: false,
-            seed: u64::from(me),
-            detect: 0,
-        };
+    let ranks = ranks.map(|(me, driver)| {
+        let mut setup = lone_setup(&driver, me, size);
         change(&mut setup);
-        let mut driver: Box<dyn Driver> = Box::new(driver);
-        let mut p2p = PointToPoint::new(&mut *driver, setup, false);
-        p2p.common.groups.join(CTX, &RankGroup::First(size));
-        let core = LoneSink { p2p };
-        LoneRank { driver, core }
-    };
-    ranks.map(rank).collect()
+        LoneRank::new(Box::new(driver), setup)
+    });
+    ranks.collect()
 }
 
-pub(super) fn op_info(peer: Option<u32>, tag: Option<u32>) -> OpInfo {
-    OpInfo {
-        ctx: CTX,
-        peer: peer.map(WorldRank),
-        tag,
-        sig: 7,
-        elem: 1,
-        synchronous: false,
-        probe: false,
-        at: std::panic::Location::caller(),
+impl LoneWorld {
+    /// Lets each rank make a turn. Returns true if anything happened.
+    pub(super) fn step(&mut self) -> bool {
+        let events = self.0.iter_mut().map(LoneRank::turn);
+        events.fold(false, |before, happened| before | happened)
+    }
+
+    /// Makes turns until nothing happens any more.
+    pub(super) fn settle(&mut self) {
+        // What a rank had queued for a rank before it in the round arrives in the round after.
+        let mut quiet_rounds = 0;
+        while quiet_rounds < 2 {
+            quiet_rounds = if self.step() { 0 } else { quiet_rounds + 1 };
+        }
+    }
+
+    pub(super) fn rank(&mut self, rank: u32) -> &mut LoneRank {
+        &mut self.0[rank as usize]
+    }
+
+    pub(super) fn p2p(&mut self, rank: u32) -> &mut PointToPoint {
+        &mut self.rank(rank).core.p2p
+    }
+
+    pub(super) fn send<B: SendBuf>(
+        &mut self,
+        from: u32,
+        to: u32,
+        tag: u32,
+        buf: B,
+    ) -> SendStart<B> {
+        self.rank(from).send(op_info(Some(to), Some(tag)), buf)
+    }
+
+    pub(super) fn recv(
+        &mut self,
+        on: u32,
+        from: Option<u32>,
+        tag: Option<u32>,
+    ) -> OpTicket<Vec<u8>> {
+        self.rank(on).recv(op_info(from, tag))
+    }
+
+    pub(super) fn is_done<B>(&mut self, on: u32, ticket: &OpTicket<B>) -> bool {
+        self.p2p(on).common.is_done(ticket.op)
+    }
+
+    /// Returns the outcome of a send, and its buffer.
+    pub(super) fn sent<B: SendBuf>(&mut self, on: u32, ticket: &OpTicket<B>) -> (OpOutcome, B) {
+        let taken = self.p2p(on).common.take_send(ticket);
+        taken.expect("it is done")
+    }
+
+    /// Returns the outcome of a receive, and its buffer.
+    pub(super) fn received<B: RecvBuf>(&mut self, on: u32, ticket: &OpTicket<B>) -> (OpOutcome, B) {
+        let taken = self.p2p(on).common.take_recv(ticket);
+        taken.expect("it is done")
     }
 }
 
 impl LoneRank {
+    pub(super) fn new(mut driver: Box<dyn Driver>, setup: EngineSetup) -> Self {
+        let size = setup.size;
+        let mut p2p = PointToPoint::new(&mut *driver, setup, false);
+        p2p.common.groups.join(CTX, &RankGroup::First(size));
+        let core = LoneSink { p2p };
+        Self { driver, core }
+    }
+
     pub(super) fn send<B: SendBuf>(&mut self, info: OpInfo, buf: B) -> SendStart<B> {
         let to = info.peer.expect("a send has a peer");
         let bytes = bytemuck::cast_slice(buf.elems());
@@ -100,6 +140,14 @@ impl LoneRank {
         ticket
     }
 
+    /// Receives a message that was probed.
+    pub(super) fn recv_probed(&mut self, op: OpId, landed: &MessageStatus) {
+        if let Some(stored) = landed.stored {
+            self.core.p2p.recv_probed(op, stored, landed.arrival);
+            self.flush();
+        }
+    }
+
     /// Posts a receive that already owns its buffer.
     pub(super) fn post(&mut self, op: OpId) {
         self.transmitter().post_recv(op);
@@ -110,32 +158,20 @@ impl LoneRank {
     pub(super) fn turn(&mut self) -> bool {
         let events = self.driver.progress(ARRIVALS_MAX, &mut self.core).events;
         self.flush();
-        self.core.p2p.common.wakers.clear();
-        self.core.p2p.common.garbage.clear();
         events > 0
     }
 
-    /// Posts what waits for room at the driver.
-    pub(super) fn flush(&mut self) {
-        let mut full = Vec::new();
-        while !self.core.p2p.common.commands.is_empty() {
-            for command in mem::take(&mut self.core.p2p.common.commands) {
-                if !self.post_command(command) {
-                    full.push(command);
-                }
-            }
+    fn transmitter(&mut self) -> MessageTransmitter<'_> {
+        MessageTransmitter {
+            driver: &mut *self.driver,
+            p2p: &mut self.core.p2p,
         }
-        self.core.p2p.common.commands = full;
-        let mut marked = self.core.p2p.common.peers.take_to_flush();
-        marked.retain(|&rank| {
-            let is_stuck = self.flush_peer(rank) == FlushResult::Stuck;
-            if !is_stuck {
-                self.core.p2p.common.peers.unmark_to_flush(rank);
-            }
-            is_stuck
-        });
-        self.core.p2p.common.peers.requeue(marked);
-        self.core.p2p.common.exposed.withdraw_all(&mut *self.driver);
+    }
+}
+
+impl LoneFlush for LoneRank {
+    fn driver_and_commons(&mut self) -> (&mut dyn Driver, &mut EngineCommons) {
+        (&mut *self.driver, &mut self.core.p2p.common)
     }
 
     fn post_command(&mut self, command: OneSidedCommand) -> bool {
@@ -148,23 +184,12 @@ impl LoneRank {
         true
     }
 
-    fn flush_peer(&mut self, rank: WorldRank) -> FlushResult {
-        let Self { driver, core } = self;
-        if core.p2p.common.flush_control(&mut **driver, rank) == FlushResult::Stuck {
-            return FlushResult::Stuck;
-        }
+    fn flush_queues(&mut self, rank: WorldRank) -> FlushResult {
         let mut transmitter = self.transmitter();
         if transmitter.flush_sends(rank) == FlushResult::Stuck {
             return FlushResult::Stuck;
         }
         transmitter.flush_fragments(rank)
-    }
-
-    fn transmitter(&mut self) -> MessageTransmitter<'_> {
-        MessageTransmitter {
-            driver: &mut *self.driver,
-            p2p: &mut self.core.p2p,
-        }
     }
 }
 

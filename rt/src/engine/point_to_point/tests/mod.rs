@@ -2,4 +2,7 @@
 
 mod alone;
 mod arriving;
+pub(in crate::engine) mod held_back;
+mod placing;
 mod random_messages;
+pub(in crate::engine) mod scripted_driver;

@@ -3,7 +3,7 @@
 
 use ripstop_fabric::random::SeededRandom;
 
-use super::alone::{LoneRank, lone_ranks, op_info};
+use super::alone::{LoneFlush, LoneRank, lone_ranks, op_info};
 use crate::{engine::SendStart, error::ErrorKind, group::WorldRank, ops::OpTicket};
 
 /// Smallest possible room for unexpected messages, in messages.
@@ -180,6 +180,8 @@ impl RandomProgram {
         let mut happened = false;
         for rank in &mut self.ranks {
             happened |= rank.turn();
+            rank.core.p2p.common.wakers.clear();
+            rank.core.p2p.common.garbage.clear();
             let stored = rank.core.p2p.stored();
             assert!(stored <= ROOM, "{stored} messages are stored");
         }
