@@ -57,6 +57,15 @@ pub(in crate::engine) fn failed_rank(outcome: &OpOutcome) -> Option<usize> {
     }
 }
 
+/// Makes rounds of turns until nothing happens any more. `step` makes a round, and returns true if anything happened.
+pub(in crate::engine) fn settle(mut step: impl FnMut() -> bool) {
+    // What a rank had queued for a rank before it in the round arrives in the round after.
+    let mut quiet_rounds = 0;
+    while quiet_rounds < 2 {
+        quiet_rounds = if step() { 0 } else { quiet_rounds + 1 };
+    }
+}
+
 /// A rank that has one part of the engine, and posts what that has queued.
 pub(in crate::engine) trait LoneFlush {
     fn driver_and_commons(&mut self) -> (&mut dyn Driver, &mut EngineCommons);

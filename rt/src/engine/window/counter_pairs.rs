@@ -143,6 +143,11 @@ impl CounterWatches {
         serial: 0,
     };
 
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.windows.is_empty() && self.known.is_empty()
+    }
+
     /// Adds a watch and returns its token, or `None` if the counter is watched already. O(log watches).
     fn add(&mut self, watch: CounterWatch) -> Option<CommandToken> {
         if !self.known.insert(watch) {

@@ -29,6 +29,8 @@ mod ops;
 mod pieces;
 mod poll;
 mod sent_update;
+#[cfg(test)]
+mod tests;
 mod update_lock;
 mod update_queue;
 mod wide_element;

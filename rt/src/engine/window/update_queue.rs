@@ -308,6 +308,14 @@ impl WindowProgress<'_> {
     }
 }
 
+#[cfg(test)]
+impl UpdateQueue {
+    /// Returns true if nothing waits, for room or for an answer.
+    pub(super) fn is_idle(&self) -> bool {
+        self.parts.is_empty() && self.answers.is_empty() && self.unanswered == 0
+    }
+}
+
 impl UpdateFragment {
     /// Returns the number of bytes of the buffer that are sent.
     fn bytes(&self) -> u64 {

@@ -11,7 +11,7 @@ use crate::{
     engine::{
         EngineCommons, EngineSetup, OneSidedCommand, SendStart,
         commons::{
-            lone_rank::{ARRIVALS_MAX, lone_setup},
+            lone_rank::{ARRIVALS_MAX, lone_setup, settle},
             transmit::FlushResult,
         },
         point_to_point::{
@@ -61,11 +61,7 @@ impl LoneWorld {
 
     /// Makes turns until nothing happens any more.
     pub(super) fn settle(&mut self) {
-        // What a rank had queued for a rank before it in the round arrives in the round after.
-        let mut quiet_rounds = 0;
-        while quiet_rounds < 2 {
-            quiet_rounds = if self.step() { 0 } else { quiet_rounds + 1 };
-        }
+        settle(|| self.step());
     }
 
     pub(super) fn rank(&mut self, rank: u32) -> &mut LoneRank {
