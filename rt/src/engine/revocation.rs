@@ -1,9 +1,12 @@
-//! What a revocation, a failure and a new communicator do to several parts of the engine, one after the other.
+//! What a revocation, a failure, a decision and a new communicator do to several parts of the engine, one after the other.
+
+use std::{panic::Location, sync::Arc};
 
 use ripstop_fabric::driver::DownCause;
 
 use super::{Engine, EngineCore, LibraryEvent, collective::AbortResult, recovery::RecoveryPart};
 use crate::{
+    contexts::ContextIds,
     error::ErrorKind,
     group::{RankGroup, WorldRank},
     ops::OpSlot,
@@ -15,6 +18,33 @@ impl Engine {
     pub(crate) fn revoke(&mut self, ctx: u32) {
         self.core.revoke_all(ctx);
         self.flush();
+    }
+
+    /// Begins this rank's next agreement on a communicator that it is in. Returns the number of the call.
+    pub(crate) fn agree(
+        &mut self,
+        ctx: u32,
+        flag: bool,
+        number: u32,
+        at: &'static Location<'static>,
+    ) -> u32 {
+        let begin = |part: &mut RecoveryPart<'_>| part.begin_agreement(ctx, flag, number, at);
+        let call = self.core.in_recovery(begin);
+        self.flush();
+        call
+    }
+
+    /// Begins to create a communicator of the surviving ranks. Returns the number of the call.
+    pub(crate) fn shrink(
+        &mut self,
+        ctx: u32,
+        contexts: &Arc<ContextIds>,
+        at: &'static Location<'static>,
+    ) -> u32 {
+        let begin = |part: &mut RecoveryPart<'_>| part.begin_shrink(ctx, contexts, at);
+        let call = self.core.in_recovery(begin);
+        self.flush();
+        call
     }
 
     /// Registers a handle's communicator, with both its contexts.

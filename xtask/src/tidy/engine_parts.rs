@@ -71,7 +71,7 @@ const PARTS: [EnginePart; 5] = [
         folder: "recovery",
         kind: Some("RecoveryPart"),
         knows: &[],
-        has_faces: true,
+        has_faces: false,
         because: "recovery stands on the commons; what joins parts is the engine's",
     },
 ];
@@ -106,6 +106,7 @@ mod tests {
             ("collective/run", "engine::EngineCore"),
             ("point_to_point/send", "engine::Engine"),
             ("window/ops", "engine::Engine"),
+            ("recovery/agreements", "engine::Engine"),
             ("window/tests/alone", "engine::Engine"),
             ("point_to_point/tests/alone", "engine::EngineCore"),
             ("point_to_point/tests/alone", "engine::Engine"),

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     contexts::ContextIds,
-    engine::{Engine, pending_ops::PendingOpReport},
+    engine::pending_ops::PendingOpReport,
     error::ErrorKind,
     group::{CommRank, RankGroup, WorldRank},
     proto::{
@@ -121,9 +121,9 @@ impl CommAgreements {
 }
 
 /// Calls of the application.
-impl Engine {
+impl RecoveryPart<'_> {
     /// Begins this rank's next agreement on a communicator that it is in. Returns the number of the call.
-    pub(crate) fn agree(
+    pub(in crate::engine) fn begin_agreement(
         &mut self,
         ctx: u32,
         flag: bool,
@@ -135,30 +135,20 @@ impl Engine {
             number,
             down: RankSet::default(),
         };
-        let call = self
-            .core
-            .in_recovery(|part| part.agree(ctx, value, None, at));
-        self.flush();
-        call
+        self.agree(ctx, value, None, at)
     }
 
     /// Begins to create a communicator of the surviving ranks. The last decision has its number, or says that there is none.
-    pub(crate) fn shrink(
+    pub(in crate::engine) fn begin_shrink(
         &mut self,
         ctx: u32,
         contexts: &Arc<ContextIds>,
         at: &'static Location<'static>,
     ) -> u32 {
         let (making, value) = CommCreation::new(contexts);
-        let call = self
-            .core
-            .in_recovery(|part| part.agree(ctx, value, Some(making), at));
-        self.flush();
-        call
+        self.agree(ctx, value, Some(making), at)
     }
-}
 
-impl RecoveryPart<'_> {
     fn agree(
         &mut self,
         ctx: u32,
