@@ -67,7 +67,7 @@ fn step<'a>(
         return sleep(shared, parker);
     };
     if events > 0 || parker.is_woken() || shared.has_tasks() {
-        cooldown.reset(|| shared.clock.now());
+        shared.end_wait(cooldown);
         if shared.has_tasks() {
             *waiting = None;
             run_tasks(shared);
@@ -142,6 +142,7 @@ impl Drop for ProgressPause {
 /// While it exists, this thread drives a runtime. Its drop restores the runtime that the thread drove before.
 struct DrivingGuard<'a> {
     before: *const RuntimeShared,
+    shared: &'a RuntimeShared,
     _counted: TurnMakerGuard<'a>,
 }
 
@@ -149,6 +150,7 @@ impl<'a> DrivingGuard<'a> {
     fn start(shared: &'a RuntimeShared) -> Self {
         Self {
             before: DRIVEN.replace(shared),
+            shared,
             _counted: shared.drivers.thread(),
         }
     }
@@ -157,6 +159,7 @@ impl<'a> DrivingGuard<'a> {
 impl Drop for DrivingGuard<'_> {
     fn drop(&mut self) {
         DRIVEN.set(self.before);
+        self.shared.allow_spinning();
         handle_cache::clear_all();
     }
 }

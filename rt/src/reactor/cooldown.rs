@@ -9,6 +9,11 @@ use crate::clock::ClockTime;
 ///
 /// A *wait* begins with the first empty turn and ends with [`reset`](Self::reset). In one wait, the result is `Spin` or
 /// `Yield` a bounded number of times, and then always `Park`.
+///
+/// If the awaited peer runs on this processor, spinning only delays the answer. The peer may be in another container or on
+/// another host of namespaces, so nothing says where it runs, and yielding the processor does not reach it. What shows it is that
+/// the spinning is in vain and the answer comes soon after this thread sleeps. After a few such waits the thread *rests*: it
+/// sleeps without spinning. After some rests it tries the spinning again, more and more rarely as long as that is in vain.
 #[derive(Debug)]
 pub(crate) struct Cooldown {
     spin_max: Duration,
@@ -19,7 +24,23 @@ pub(crate) struct Cooldown {
     turns: u32,
     /// Time of the first clock reading in this wait.
     since: Option<ClockTime>,
-    parked: bool,
+    /// Reason why this wait came to sleep. `None` before it sleeps.
+    parked: Option<ParkReason>,
+    /// Number of waits that were spun in vain and ended soon after. An answer to a spinning thread halves the number.
+    vain: u32,
+    /// Number of short waits that still sleep without spinning.
+    rests: u32,
+}
+
+/// Reason why a thread sleeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ParkReason {
+    /// The thread has spun for as long as it may.
+    Spun,
+    /// The thread rests.
+    Rests,
+    /// Waits are long, or peers share the processor, or the thread may not spin.
+    Useless,
 }
 
 /// Action before the next turn.
@@ -44,7 +65,9 @@ impl Cooldown {
             wait_nanos: 0,
             turns: 0,
             since: None,
-            parked: false,
+            parked: None,
+            vain: 0,
+            rests: 0,
         }
     }
 
@@ -55,15 +78,18 @@ impl Cooldown {
         oversubscribed: bool,
         now: impl FnOnce() -> ClockTime,
     ) -> CooldownAction {
-        if self.parked {
+        if self.parked.is_some() {
             return CooldownAction::Park; // the sleep ended without a cause
         }
         self.turns += 1;
         if self.spin_max.is_zero() {
-            return self.park(now());
+            return self.park(ParkReason::Useless, now());
         }
         if oversubscribed {
             return self.step_aside(now);
+        }
+        if self.is_resting() {
+            return self.park(ParkReason::Rests, now());
         }
         if !self.turns.is_multiple_of(TURNS_PER_LOOK) {
             return CooldownAction::Spin;
@@ -71,22 +97,48 @@ impl Cooldown {
         self.look(now())
     }
 
+    /// Returns true between the first empty turn and [`reset`](Self::reset).
+    pub(crate) const fn is_waiting(&self) -> bool {
+        self.turns > 0
+    }
+
+    /// Returns true if waits sleep without spinning, because spinning was in vain.
+    pub(crate) const fn is_resting(&self) -> bool {
+        self.rests > 0
+    }
+
     /// Ends the wait after a turn with events. Calls `now` only if the wait was not a short one.
     pub(crate) fn reset(&mut self, now: impl FnOnce() -> ClockTime) {
-        if self.turns == 0 {
+        if !self.is_waiting() {
             return;
         }
         let mut waited = self
             .since
             .map_or(Duration::ZERO, |since| now().since(since));
-        if self.parked {
+        self.judge_spinning(waited);
+        if self.parked.is_some() {
             // The sleep itself made the wait longer, by about the time that the thread would have spun. Without this
             // correction, waits that include a sleep would always count as long.
             waited = waited.saturating_sub(self.spin_max);
         }
         let sample = nanos(waited.min(self.spin_max * SAMPLE_SPINS_MAX));
         self.wait_nanos = (self.wait_nanos * (SAMPLES - 1) + sample) / SAMPLES;
-        (self.turns, self.since, self.parked) = (0, None, false);
+        (self.turns, self.since, self.parked) = (0, None, None);
+    }
+
+    /// Learns from a wait whether spinning is in vain.
+    fn judge_spinning(&mut self, waited: Duration) {
+        let is_soon = waited <= self.spin_max * SOON_SPINS_MAX;
+        match self.parked {
+            None => self.vain /= 2,
+            Some(ParkReason::Spun) if is_soon => {
+                self.vain = (self.vain + 1).min(VAIN_MAX);
+                let doublings = self.vain.checked_sub(VAIN_MIN);
+                self.rests = doublings.map_or(0, |doublings| RESTS_MIN << doublings);
+            }
+            Some(ParkReason::Rests) if is_soon => self.rests = self.rests.saturating_sub(1),
+            Some(_) => {}
+        }
     }
 
     fn step_aside(&mut self, now: impl FnOnce() -> ClockTime) -> CooldownAction {
@@ -98,20 +150,23 @@ impl Cooldown {
         if self.turns <= turns_max {
             CooldownAction::Yield
         } else {
-            self.park(now())
+            self.park(ParkReason::Useless, now())
         }
     }
 
     fn look(&mut self, now: ClockTime) -> CooldownAction {
         let spun = now.since(*self.since.get_or_insert(now));
-        if self.waits_are_long() || spun >= self.spin_max || self.turns >= TURNS_MAX {
-            return self.park(now);
+        if spun >= self.spin_max || self.turns >= TURNS_MAX {
+            return self.park(ParkReason::Spun, now);
+        }
+        if self.waits_are_long() {
+            return self.park(ParkReason::Useless, now);
         }
         CooldownAction::Spin
     }
 
-    fn park(&mut self, now: ClockTime) -> CooldownAction {
-        self.parked = true;
+    fn park(&mut self, why: ParkReason, now: ClockTime) -> CooldownAction {
+        self.parked = Some(why);
         let _ = self.since.get_or_insert(now);
         CooldownAction::Park
     }
@@ -160,11 +215,25 @@ const SAMPLES: u64 = 8;
 /// ten to eleven short ones, they count as short again.
 const SAMPLE_SPINS_MAX: u32 = 4;
 
+/// Longest wait that ends soon after the spinning, in multiples of `spin_max`: after this thread, a peer on the same processor
+/// may spin for as long in a poll and in a wait of its own.
+const SOON_SPINS_MAX: u32 = 3;
+
+/// Number of waits, spun in vain, after which a thread rests. One or two occur in any program whose ranks are not in step.
+const VAIN_MIN: u32 = 3;
+
+/// Bounds the rests at 1024. If the peer gets a processor of its own meanwhile, each of them costs a wake-up, which is less
+/// together than the spinning before it.
+const VAIN_MAX: u32 = 10;
+
+/// Rests between the first two trials of spinning.
+const RESTS_MIN: u32 = 8;
+
 #[cfg(test)]
 mod tests {
     use super::{
-        Cooldown, CooldownAction, SAMPLE_SPINS_MAX, TURNS_MAX, TURNS_PER_LOOK, WAKE_COST,
-        YIELDS_MAX, YIELDS_MIN,
+        Cooldown, CooldownAction, RESTS_MIN, SAMPLE_SPINS_MAX, TURNS_MAX, TURNS_PER_LOOK, VAIN_MAX,
+        VAIN_MIN, WAKE_COST, YIELDS_MAX, YIELDS_MIN,
     };
     use crate::clock::{Clock, ClockTime};
     use proptest::prelude::{any, prop, proptest};
@@ -180,12 +249,94 @@ mod tests {
         turns
     }
 
+    /// Waits for peers on other processors, which answer after `length` whatever this thread does.
     fn waits(cooldown: &mut Cooldown, clock: &Clock, count: u32, length: Duration) {
         for _ in 0..count {
-            let turns = turns_until_park(cooldown, false, clock);
-            clock.advance(length.saturating_sub(Duration::from_nanos(100) * turns));
+            let start = clock.now();
+            let waited = || clock.now().since(start);
+            while waited() < length
+                && cooldown.after_empty(false, || clock.now()) != CooldownAction::Park
+            {
+                clock.advance(Duration::from_nanos(100));
+            }
+            clock.advance(length.saturating_sub(waited()));
             cooldown.reset(|| clock.now());
         }
+    }
+
+    /// Waits for a peer that runs only while this thread sleeps, and that then answers after `answer`. Returns true if this
+    /// thread has slept without spinning.
+    fn wait_on_one_processor(cooldown: &mut Cooldown, clock: &Clock, answer: Duration) -> bool {
+        let turns = turns_until_park(cooldown, false, clock);
+        clock.advance(answer);
+        cooldown.reset(|| clock.now());
+        turns == 0
+    }
+
+    #[test]
+    fn a_peer_on_the_same_processor_is_waited_for_without_spinning_after_three_waits() {
+        // The peer answers at once, or spins itself before it sleeps.
+        for answer in [Duration::from_micros(5), WAKE_COST * 2] {
+            let (mut cooldown, clock) = (Cooldown::default(), Clock::manual());
+            let rested: Vec<bool> = (0..VAIN_MIN + RESTS_MIN + 1)
+                .map(|_| wait_on_one_processor(&mut cooldown, &clock, answer))
+                .collect();
+            let expected: Vec<bool> = (0..VAIN_MIN + RESTS_MIN + 1)
+                .map(|wait| (VAIN_MIN..VAIN_MIN + RESTS_MIN).contains(&wait))
+                .collect();
+            assert_eq!(rested, expected, "answers after {answer:?}");
+        }
+    }
+
+    #[test]
+    fn spinning_in_vain_is_tried_more_and_more_rarely_but_always_again() {
+        let (mut cooldown, clock) = (Cooldown::default(), Clock::manual());
+        let mut rests = Vec::new();
+        for _ in 0..VAIN_MIN + 9 {
+            let is_spun = !wait_on_one_processor(&mut cooldown, &clock, Duration::from_micros(5));
+            assert!(is_spun, "a trial after {rests:?} rests");
+            let mut count = 0_u32;
+            while cooldown.is_resting() {
+                assert!(wait_on_one_processor(
+                    &mut cooldown,
+                    &clock,
+                    Duration::from_micros(5)
+                ));
+                count += 1;
+            }
+            rests.push(count);
+        }
+        let most = RESTS_MIN << (VAIN_MAX - VAIN_MIN);
+        assert_eq!(rests[..4], [0, 0, RESTS_MIN, 2 * RESTS_MIN]);
+        assert_eq!(rests[rests.len() - 2..], [most, most]);
+    }
+
+    #[test]
+    fn trials_that_are_answered_bring_the_spinning_back() {
+        let (mut cooldown, clock) = (Cooldown::default(), Clock::manual());
+        for _ in 0..5000 {
+            wait_on_one_processor(&mut cooldown, &clock, Duration::from_micros(5));
+        }
+        while cooldown.is_resting() {
+            wait_on_one_processor(&mut cooldown, &clock, Duration::from_micros(5));
+        }
+        waits(&mut cooldown, &clock, 4, Duration::from_micros(20));
+        // What was learned is forgotten: as many waits as at first have to be in vain again.
+        for _ in 1..VAIN_MIN {
+            assert!(!wait_on_one_processor(&mut cooldown, &clock, WAKE_COST));
+            assert!(!cooldown.is_resting());
+        }
+    }
+
+    #[test]
+    fn a_peer_that_computes_for_long_now_and_then_does_not_stop_the_spinning() {
+        let (mut cooldown, clock) = (Cooldown::default(), Clock::manual());
+        for _ in 0..100 {
+            waits(&mut cooldown, &clock, 1, Duration::from_millis(1));
+            assert!(!cooldown.is_resting());
+            waits(&mut cooldown, &clock, 8, Duration::from_micros(20));
+        }
+        assert!(turns_until_park(&mut cooldown, false, &clock) > 10 * TURNS_PER_LOOK);
     }
 
     #[test]

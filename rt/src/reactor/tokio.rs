@@ -35,7 +35,7 @@ pub(crate) async fn drive(shared: Arc<RuntimeShared>) -> io::Result<()> {
         executor::run_tasks(&shared);
         let seen = shared.turns();
         if events || shared.has_tasks() {
-            cooldown.reset(|| shared.clock.now());
+            shared.end_wait(&mut cooldown);
             task::yield_now().await;
         } else {
             match cooldown.after_empty(shared.is_crowded(), || shared.clock.now()) {
@@ -48,7 +48,7 @@ pub(crate) async fn drive(shared: Arc<RuntimeShared>) -> io::Result<()> {
             }
         }
         if shared.turns() != seen && leave_it(&shared, seen, waits).await {
-            cooldown.reset(|| shared.clock.now());
+            shared.end_wait(&mut cooldown);
         }
     }
     Ok(())

@@ -21,7 +21,7 @@ use std::{
     panic::{AssertUnwindSafe, Location, catch_unwind},
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering},
     },
     task::{Wake, Waker},
 };
@@ -50,7 +50,7 @@ use crate::{
     group::WorldRank,
     lock::{SpinGuard, SpinLock},
     ops::ErasedBuffer,
-    reactor::{Notifier, ProgressAgent, SeatLock, SleepBackend},
+    reactor::{Cooldown, Notifier, ProgressAgent, SeatLock, SleepBackend},
     settings::Settings,
     sim::RankHost,
     view::ViewPublisher,
@@ -86,8 +86,8 @@ pub(crate) struct RuntimeShared {
     notifier: Notifier,
     /// True while a thread sleeps in the seat, or is about to.
     asleep: AtomicBool,
-    /// True if spinning is useless, as determined before the last sleep.
-    crowded: AtomicBool,
+    /// Reasons why spinning is useless, as of the last sleep: bits of [`CROWDED`] and [`IN_VAIN`].
+    spin_obstacles: AtomicU8,
     pub(crate) agent: ProgressAgent,
     pub(crate) drivers: TurnMakers,
     tasks: Mutex<RunQueue>,
@@ -172,7 +172,7 @@ impl RuntimeShared {
             #[cfg(feature = "tokio")]
             readable,
             asleep: AtomicBool::new(false),
-            crowded: AtomicBool::new(parts.place.crowded),
+            spin_obstacles: AtomicU8::new(if parts.place.crowded { CROWDED } else { 0 }),
             agent: ProgressAgent::new(),
             drivers: TurnMakers::default(),
             tasks: Mutex::default(),
@@ -323,17 +323,44 @@ impl RuntimeShared {
         }
     }
 
-    /// Returns true if spinning is useless: there are too many ranks, a peer shares this processor, or more threads wait than
-    /// this rank has processors.
+    /// Returns true if this processor should be yielded instead of spinning: there are too many ranks, a peer of this node shares
+    /// the processor, or more threads wait than this rank has processors.
     pub(crate) fn is_crowded(&self) -> bool {
-        self.crowded.load(Ordering::Relaxed)
+        self.spin_obstacles.load(Ordering::Relaxed) & CROWDED != 0
             || self.drivers.waiting_threads() > u32::from(self.place.processors)
     }
 
-    /// Like [`is_crowded`](Self::is_crowded), if the calling thread, which does not count as waiting, began to wait.
-    pub(crate) fn would_be_crowded(&self) -> bool {
-        self.crowded.load(Ordering::Relaxed)
+    /// Returns true if spinning would be useless for the calling thread, which does not count as waiting, if it began to wait.
+    pub(crate) fn would_spin_in_vain(&self) -> bool {
+        self.spin_obstacles.load(Ordering::Relaxed) != 0
             || self.drivers.waiting_threads() >= u32::from(self.place.processors)
+    }
+
+    /// Ends a wait after a turn with events. Polls learn whether the thread rests, because they should not spin either then.
+    pub(crate) fn end_wait(&self, cooldown: &mut Cooldown) {
+        if cooldown.is_waiting() {
+            cooldown.reset(|| self.clock.now());
+            self.set_spin_obstacle(IN_VAIN, cooldown.is_resting());
+        }
+    }
+
+    /// Lets polls spin again. A thread calls this when it drives the runtime no longer, and forgets what it has learned.
+    pub(crate) fn allow_spinning(&self) {
+        self.set_spin_obstacle(IN_VAIN, false);
+    }
+
+    /// Records whether there is an obstacle to spinning. If two threads record at the same time, one may undo what the other says
+    /// until the next sleep, which only makes a wait slower.
+    fn set_spin_obstacle(&self, obstacle: u8, is_there: bool) {
+        let before = self.spin_obstacles.load(Ordering::Relaxed);
+        let now = if is_there {
+            before | obstacle
+        } else {
+            before & !obstacle
+        };
+        if now != before {
+            self.spin_obstacles.store(now, Ordering::Relaxed);
+        }
     }
 
     /// Unlocks the engine. Then wakes wakers, drops what was released, and runs the jobs of programs without the lock.
@@ -428,6 +455,11 @@ fn engine_turn(engine: &mut Engine, clock: &Clock) -> u32 {
     };
     engine.turn(now)
 }
+
+/// Bit of `spin_obstacles`: a peer of this node may need this processor.
+const CROWDED: u8 = 1;
+/// Same: a thread of this runtime rests, because it has spun in vain.
+const IN_VAIN: u8 = 2;
 
 thread_local! {
     /// Vectors that are swapped with the engine's, so that no vector is allocated anew.

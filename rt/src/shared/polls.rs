@@ -178,7 +178,7 @@ impl RuntimeShared {
         mut found: SingleRoundPoll,
         mut look: impl FnMut(&mut Engine) -> SingleRoundPoll,
     ) -> SingleRoundPoll {
-        let crowded = self.would_be_crowded();
+        let crowded = self.would_spin_in_vain();
         let (turns, mut disturbed) = self.turn_budget(&mut engine);
         let mut left = match found {
             _ if turns == 0 => 0,
@@ -279,13 +279,13 @@ impl RuntimeShared {
         if has_come() {
             return true;
         }
-        let may_look = self.may_turn() && !self.would_be_crowded();
+        let may_look = self.may_turn() && !self.would_spin_in_vain();
         may_look && (0..LOOKS).any(|_| has_come())
     }
 
     /// Returns the number of turns that a poll makes.
     fn turns_per_poll(&self) -> u32 {
-        let spins = !self.would_be_crowded() && self.settings.spin_max != Some(Duration::ZERO);
+        let spins = !self.would_spin_in_vain() && self.settings.spin_max != Some(Duration::ZERO);
         if spins { TURNS_PER_POLL } else { 1 }
     }
 }

@@ -15,7 +15,7 @@ use std::{
 use ripstop_fabric::driver::ArmResult;
 
 use super::{
-    RankPlacement, RuntimeShared, engine_turn, lock,
+    CROWDED, RankPlacement, RuntimeShared, engine_turn, lock,
     self_deadlock::{OwnWaits, SleeperKind},
 };
 #[cfg(feature = "tokio")]
@@ -242,7 +242,7 @@ impl RuntimeShared {
         if board.size() == 2 {
             let cpu = board.cpu_of(*mine);
             let shared = cpu.is_some() && cpu == board.cpu_of(1 - *mine);
-            self.crowded.store(*crowded || shared, Ordering::Relaxed);
+            self.set_spin_obstacle(CROWDED, *crowded || shared);
         }
     }
 
