@@ -5,7 +5,7 @@ use std::{collections::VecDeque, io, os::fd::OwnedFd};
 use super::{
     core::TcpCore,
     handshake::{DialHandshake, HandshakeOutcome, HandshakeRefusal, TcpIdentity},
-    shortage::is_shortage,
+    shortage::{advice, is_shortage},
     socket_calls::{SendPart, connect, connected, receive, send_parts, tune},
     sockets::{SocketEntry, SocketName, SocketRole},
 };
@@ -16,7 +16,8 @@ use crate::{driver::DownCause, random::fill_unguessable, timer::picoseconds};
 pub(super) struct TcpReach {
     /// What became of each endpoint of the peer.
     tries: Vec<EndpointTries>,
-    /// When the peer is given up, once an attempt has begun, and up to when that may be put off because the peer is alive.
+    /// When the peer is given up, once an attempt has begun, and up to when that may be put off because the peer is alive, or
+    /// because no attempt has left this host.
     deadline: Option<u64>,
     latest: u64,
     /// When there is something to do next.
@@ -117,6 +118,11 @@ impl TcpReach {
             self.deadline = Some(now.saturating_add(patience));
             self.latest = now.saturating_add(patience.saturating_mul(2));
         }
+    }
+
+    /// Waits for the peer longer, but no longer than twice the patience.
+    fn put_off(&mut self, now: u64, patience: u64) {
+        self.deadline = Some(now.saturating_add(patience).min(self.latest));
     }
 
     /// Returns true if the peer is not waited for any longer.
@@ -324,7 +330,7 @@ impl TcpCore {
         let to = peer.address.endpoints[endpoint].socket();
         let one = &mut reach.tries[endpoint];
         one.error = match &end {
-            AttemptEnd::Error(why) => Some(format!("{to}: {why}")),
+            AttemptEnd::Error(why) => Some(format!("{to}: {why}{}", advice(why))),
             AttemptEnd::Refused(why) => Some(format!("{to}: {why}")),
             AttemptEnd::Answered => return,
         };
@@ -340,18 +346,13 @@ impl TcpCore {
         one.due = now.saturating_add(pause + jitter);
         match end {
             // The peer is alive, and its connection is on its way.
-            AttemptEnd::Refused(HandshakeRefusal::Duplicate) => {
-                reach.deadline = Some(now.saturating_add(patience).min(reach.latest));
-            }
+            AttemptEnd::Refused(HandshakeRefusal::Duplicate) => reach.put_off(now, patience),
             // The refusal is signed: the process that is awaited has ended.
             AttemptEnd::Refused(HandshakeRefusal::OtherIncarnation { .. }) => {
                 return self.lose_unreached(rank);
             }
-            // What this process or host has too little of says nothing about the peer.
-            AttemptEnd::Error(why) if is_shortage(why) => {
-                reach.deadline = None;
-                reach.start(now, patience);
-            }
+            // What this process or host has too little of says nothing about the peer. But if that lasts, the error says so.
+            AttemptEnd::Error(why) if is_shortage(why) => reach.put_off(now, patience),
             _ => {}
         }
         if let Some(next) = reach.tries.iter_mut().find(|one| one.is_new()) {

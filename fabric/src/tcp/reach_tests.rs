@@ -207,17 +207,41 @@ fn a_lack_of_descriptors_is_no_fault_of_the_peer() {
     let core = own.core();
     core.reach(1);
     let mut now = core.timer.now();
-    for _ in 0..10 {
-        now += picoseconds(LONG) * 2;
+    for _ in 0..3 {
+        now += picoseconds(LONG) * 6 / 10;
         let why = io::Error::from_raw_os_error(libc::EMFILE);
         core.note_failure(1, 0, &AttemptEnd::Error(why), now);
         core.continue_reach(1, now);
         let reach = core.peers[1].reach.as_ref();
         assert!(reach.is_some(), "the peer was given up");
     }
-    now += picoseconds(LONG);
-    core.continue_reach(1, now);
-    assert_eq!(core.peers[1].ended, Some(DownCause::Failed), "for patience");
+}
+
+#[test]
+fn a_lack_that_does_not_end_is_an_error_that_says_what_to_do() {
+    for (errno, advice) in [
+        (libc::EMFILE, "ulimit -n"),
+        (libc::EADDRNOTAVAIL, "net.ipv4.ip_local_port_range"),
+    ] {
+        let mut own = rank_with_peer_at(&[1], LONG);
+        let core = own.core();
+        core.reach(1);
+        let start = core.timer.now();
+        for step in 1..=10 {
+            assert_eq!(core.peers[1].ended, None, "step {step}");
+            let now = start + picoseconds(LONG) * step / 4;
+            let why = io::Error::from_raw_os_error(errno);
+            core.note_failure(1, 0, &AttemptEnd::Error(why), now);
+            core.continue_reach(1, now);
+            if core.peers[1].ended.is_some() {
+                assert!(step >= 8, "given up in step {step}");
+                break;
+            }
+        }
+        assert_eq!(core.peers[1].ended, Some(DownCause::Failed));
+        let evidence = core.peers[1].evidence.clone().unwrap();
+        assert!(evidence.contains(advice), "{evidence}");
+    }
 }
 
 #[test]

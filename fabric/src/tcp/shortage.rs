@@ -46,6 +46,19 @@ pub(super) fn is_shortage(why: &io::Error) -> bool {
     SHORTAGES.contains(&errno)
 }
 
+/// Returns what to do against a shortage, to be added to its error; nothing for another error.
+pub(super) fn advice(why: &io::Error) -> &'static str {
+    match why.raw_os_error() {
+        Some(libc::EMFILE) => ": raise the limit of open files of this rank (`ulimit -n`)",
+        Some(libc::ENFILE) => ": raise `fs.file-max` of this host",
+        Some(libc::EADDRNOTAVAIL) => {
+            ": this host has no free port for connections; widen `net.ipv4.ip_local_port_range`"
+        }
+        Some(libc::ENOBUFS | libc::ENOMEM) => ": the kernel of this host lacks memory",
+        _ => "",
+    }
+}
+
 /// Time until bytes are sent again for which the kernel had no memory, in picoseconds.
 const SEND_PAUSE: u64 = 10_000_000_000;
 
