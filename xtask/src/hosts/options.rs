@@ -12,11 +12,13 @@ however that ends. Nothing outside is changed, also no file of yours, and no por
   --hosts N      hosts h1 to hN (default 2, at most 32)
   --rate MBIT    limits every cable, in both directions, to MBIT megabits in a second
   --json         prints a line with the names and addresses of the hosts before COMMAND runs
-  --suite        runs jobs over four such hosts, as the gate does: examples, measurements, killed ranks, lost hosts, strangers
+  --suite        runs jobs over four such hosts, as the gate does: examples, measurements, killed ranks, lost hosts, poor
+                 networks, strangers
 
 COMMAND can use:
 
-  cable pull h2  cuts h2 off silently; `cable deaf h2` and `cable mute h2` only in one direction; `cable plug h2` mends that;
+  cable pull h2  cuts h2 off silently; `cable deaf h2` and `cable mute h2` only in one direction; `cable lose h2 5` loses 5 % of
+                 its packets, and `cable narrow h2 1280` those of more than 1280 bytes; `cable plug h2` mends all that;
                  `cable rate h2 100` limits it to 100 Mbit/s; `cable delay h2 20 1` delays by 20 ms and loses 1 % (`cable --help`)
   power off h2   kills all processes of h2 at once; `power on h2` starts it again
   on h2 ps ax    runs a command on h2 without the network, so also if h2 is cut off

@@ -21,7 +21,13 @@ pub(super) const CASES: &[HostsCase] = &[
     },
 ];
 
-fn measure(world: &HostsView, hosts: &str, words: &str, lines: usize) -> Result<(), String> {
+/// Runs a measurement of `ripstop perf`, which prints at least so many lines of figures.
+pub(super) fn measure(
+    world: &HostsView,
+    hosts: &str,
+    words: &str,
+    lines: usize,
+) -> Result<(), String> {
     let options = format!("--hosts {hosts}");
     let job = world.job(&options, "ripstop", &format!("perf {words} --json"));
     let out = ends(start(job)?, 0, &[])?;

@@ -12,6 +12,7 @@ mod containers;
 mod faults;
 mod jobs;
 mod measured;
+mod networks;
 mod strangers;
 mod view;
 
@@ -92,6 +93,7 @@ pub(super) fn inside(root: &Path) -> Result<(), String> {
         containers::CASES,
         measured::CASES,
         faults::CASES,
+        networks::CASES,
         strangers::CASES,
     ]
     .concat();
@@ -131,7 +133,7 @@ struct HostsCase {
 
 const NAME: &str = "jobs over hosts";
 
-/// Seconds for all cases; they take one or two minutes.
+/// Seconds for all cases; they take two or three minutes.
 const LIMIT: &str = "600";
 
 const RUNS: [ProcessTestRun; 2] = [
