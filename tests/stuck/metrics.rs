@@ -75,12 +75,22 @@ impl MetricsDirectory {
     }
 
     fn start(&self, role: &str, more: &[(&str, &str)]) -> StuckJob {
+        self.start_ranks(2, role, &[], more)
+    }
+
+    fn start_ranks(
+        &self,
+        ranks: u32,
+        role: &str,
+        options: &[&str],
+        more: &[(&str, &str)],
+    ) -> StuckJob {
         let directory = self.0.to_str().unwrap();
         let metrics = [
             ("RIPSTOP_METRICS", directory),
             ("RIPSTOP_METRICS_PERIOD", "1"),
         ];
-        StuckJob::start_with(2, role, &[], &[&metrics, more].concat())
+        StuckJob::start_with(ranks, role, options, &[&metrics, more].concat())
     }
 
     /// Returns the file of a job of `ripstop run`, once it is there.
@@ -110,6 +120,22 @@ impl MetricsDirectory {
                 }
             }
             assert!(now() < end, "the last file is:\n{text}");
+        }
+    }
+
+    /// Waits until a rank of the role `metered_survivors` has its own view open, and once more as one of those of `ranks` ranks.
+    #[track_caller]
+    fn wait_for_views(&self, rank: u32, ranks: usize) {
+        let pid = fs::read_to_string(self.0.join(format!("pid-{rank}"))).unwrap();
+        let end = now() + GUARD;
+        loop {
+            let links = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+            let links = links.filter_map(|entry| fs::read_link(entry.path()).ok());
+            let views = links.filter(|link| link.to_string_lossy().contains("ripstop-view"));
+            if views.count() > ranks {
+                return;
+            }
+            assert!(now() < end, "rank {rank} has not opened all views");
         }
     }
 
@@ -213,6 +239,37 @@ fn a_job_that_waits_shows_for_how_long_and_one_that_was_killed_leaves_a_file_to_
     directory.read_until(&next, |_| true);
     assert!(!left.exists());
     assert_eq!(directory.names_after(next), ["stop"]);
+}
+
+#[test]
+fn when_the_rank_that_writes_is_killed_another_one_goes_on_with_the_file() {
+    let directory = MetricsDirectory::new("survivors");
+    let job = directory.start_ranks(4, "metered_survivors", &["--keep-going=ok"], &[]);
+    let in_state = |values: &MetricValues, state: &str| {
+        sum(values, "ripstop_ranks", &format!("state=\"{state}\""))
+    };
+    let sent = |values: &MetricValues| sum(values, "ripstop_operations_total", "kind=\"send\"");
+    let values = directory.read_until(&job, |values| {
+        in_state(values, "not found") == 0.0 && sent(values) >= 4.0
+    });
+    for rank in 0..4 {
+        directory.wait_for_views(rank, 4);
+    }
+    let (first, mut before) = (directory.file_of(&job), sent(&values));
+    for victim in 0..2_u8 {
+        fs::write(directory.0.join(format!("kill-{victim}")), "").unwrap();
+        let values = directory.read_until(&job, |values| {
+            in_state(values, "ended") == f64::from(victim + 1) && sent(values) > before
+        });
+        assert_eq!(sum(&values, "ripstop_ranks", ""), 4.0, "{values:#?}");
+        assert_eq!(directory.file_of(&job), first, "it has the same name");
+        before = sent(&values);
+    }
+    let names = directory.names_after(job);
+    assert!(
+        names.iter().all(|name| !name.starts_with("ripstop-")),
+        "{names:?}"
+    );
 }
 
 #[test]

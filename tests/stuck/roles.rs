@@ -27,6 +27,9 @@ fn a_rank_of_a_job() {
     if role == "metered" {
         return runtime.block_on(metered(&world)).unwrap();
     }
+    if role == "metered_survivors" {
+        return runtime.block_on(metered_survivors(&world)).unwrap();
+    }
     let result = runtime.block_on(play(&role, &world));
     panic!("no role goes on: {role} ends with {result:?}");
 }
@@ -184,6 +187,30 @@ async fn metered(world: &Comm) -> Result<(), ripstop::Error> {
         let sent = world.send((me + 1) % size, 1, vec![0_u8; 100]);
         world.recv::<u8>((me + size - 1) % size, 1).await?;
         sent.await?;
+        world.sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Exchanges messages between ranks 2 and 3 until there is a file `stop`. Rank 0 ends when there is a file `kill-0`, and rank 1
+/// when there is one `kill-1`.
+async fn metered_survivors(world: &Comm) -> Result<(), ripstop::Error> {
+    let directory = std::env::var_os("RIPSTOP_METRICS").unwrap();
+    let (directory, me) = (Path::new(&directory), world.rank());
+    let pid = std::process::id().to_string();
+    std::fs::write(directory.join(format!("pid-{me}")), pid).unwrap();
+    loop {
+        let mut is_over = u8::from(me == 2 && directory.join("stop").exists());
+        match me {
+            2 => drop(world.send(3, 1, [is_over]).await?),
+            3 => is_over = world.recv::<u8>(2, 1).await?.0[0],
+            _ if directory.join(format!("kill-{me}")).exists() => {
+                kill_process(getpid(), Signal::KILL).unwrap();
+            }
+            _ => {}
+        }
+        if is_over == 1 {
+            return Ok(());
+        }
         world.sleep(Duration::from_millis(5)).await;
     }
 }

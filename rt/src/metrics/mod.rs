@@ -5,6 +5,9 @@
 //! anything for them. A thread of that rank reads the views and writes the file, because a slow disk must not delay messages.
 //! Between two files the thread sleeps.
 //!
+//! If the rank that writes is killed, one of the next [`WRITERS_MAX`] ranks goes on with the same file. A thread in each of them
+//! reads the views as well, so that it has those of ranks that end, and its counts do not go back.
+//!
 //! - `node_metrics`: the numbers, from looks at the ranks.
 //! - `text_format`: the numbers as text. Pure.
 //! - `metrics_file`: the file, and files that killed jobs have left.
@@ -32,19 +35,25 @@ use crate::{
     settings::Settings,
 };
 
-/// The thread that writes the metrics of a node. Dropped, it ends, and the file is removed.
+/// The thread that writes the metrics of a node, or will if the rank that does so is killed. Dropped, it ends, and its file is
+/// removed.
 #[derive(Debug)]
 pub(crate) struct MetricsWriter {
     thread: Option<JoinHandle<()>>,
     has_ended: Arc<AtomicBool>,
 }
 
+/// Ranks of a node that may write its metrics, one of them at a time: the lowest ones. They are few, because each of them has the
+/// views of all ranks of the node open.
+const WRITERS_MAX: usize = 4;
+
 /// Longest name of a job in the name of its file, in bytes.
 const NAME_MAX: usize = 100;
 
 impl MetricsWriter {
-    /// Writes the first file and starts the thread, if `RIPSTOP_METRICS` names a directory and this rank is the lowest of its
-    /// node. `job` is the number that the ranks of the node have in common. Ranks that are threads have no metrics.
+    /// Starts the thread, if `RIPSTOP_METRICS` names a directory and this rank is one of the lowest of its node. The lowest one
+    /// writes the first file before that. `job` is the number that the ranks of the node have in common. Ranks that are threads
+    /// have no metrics.
     ///
     /// # Errors
     /// The file cannot be written, or the ranks publish no views.
@@ -58,7 +67,8 @@ impl MetricsWriter {
                 "RIPSTOP_METRICS is set and RIPSTOP_VIEW is off, but metrics are made of views: unset one of the two".to_owned(),
             ));
         }
-        if boot.node.leader() != boot.rank {
+        let place = boot.node.ranks.binary_search(&boot.rank);
+        if place.is_ok_and(|place| place >= WRITERS_MAX) {
             return Ok(None);
         }
         let started = Self::start_in(directory, settings, boot, job);
@@ -75,14 +85,17 @@ impl MetricsWriter {
     fn start_in(directory: &Path, settings: &Settings, boot: &Boot, job: u64) -> io::Result<Self> {
         // The program may change its working directory later.
         let directory = fs::canonicalize(directory)?;
-        metrics_file::remove_abandoned(&directory)?;
+        let (me, first) = (boot.rank, boot.node.leader());
+        if me == first {
+            metrics_file::remove_abandoned(&directory)?;
+        }
         let name = boot.exchange.job_name();
         let name = name.unwrap_or_else(|| std::process::id().to_string());
         // In containers, two jobs may have the same process id, and so the same name. They differ in their numbers.
         let path = directory.join(format!(
             "ripstop-{}-{}-{job:016x}{}",
             in_file_name(&name),
-            boot.rank,
+            first,
             metrics_file::FINISHED
         ));
         let labels = NodeLabels {
@@ -91,13 +104,15 @@ impl MetricsWriter {
                 .nodename()
                 .to_string_lossy()
                 .into_owned(),
-            first: boot.rank,
+            first,
             by_rank: settings.metrics_by_rank,
         };
         let mut node = NodeMetrics::new(boot.node.ranks.clone(), boot.size, job);
-        let mut file = MetricsFile::new(path);
+        let mut file = MetricsFile::new(path, me);
         let mut write = move || file.write(&text_format::text(&node.observe(), &labels));
-        write()?;
+        if me == first {
+            write()?;
+        }
         let has_ended = Arc::new(AtomicBool::new(false));
         let (period, is_over) = (settings.metrics_period, Arc::clone(&has_ended));
         let thread = thread::Builder::new()
