@@ -355,7 +355,7 @@ impl<T: Wire> Window<T> {
     #[track_caller]
     pub fn post(&mut self, origins: &[usize]) -> Result<Exposure<'_, T>> {
         let at = Location::caller();
-        let posted = self.window_end.post(origins);
+        let posted = self.window_end.post(origins, at);
         posted.map_err(|error| error.called_at(at))?;
         Ok(Exposure::new(&mut self.window_end))
     }

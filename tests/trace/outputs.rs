@@ -6,7 +6,7 @@ use flate2::read::GzDecoder;
 
 use super::{
     TraceFolder, ripstop,
-    roles::{CROWD, STREAM},
+    roles::{CROWD, EPOCHS, STREAM},
     text_of,
 };
 
@@ -79,8 +79,7 @@ fn the_file_for_perfetto_has_every_operation_and_an_arrow_for_every_message() {
     let output = ripstop(&["trace"], &trace);
     assert!(output.status.success(), "{}", text_of(&output));
     let packed = fs::read(folder.path("run.pftrace.gz")).unwrap();
-    let mut bytes = Vec::new();
-    GzDecoder::new(&packed[..]).read_to_end(&mut bytes).unwrap();
+    let bytes = unpacked(&packed);
     let (mut begins, mut ends, mut instants) = (0, 0, 0);
     let (mut leaves, mut reaches) = (Vec::new(), Vec::new());
     for packet in messages(&bytes, 1) {
@@ -118,6 +117,40 @@ fn the_file_for_perfetto_has_every_operation_and_an_arrow_for_every_message() {
         let each = len / (2 * STREAM);
         assert!(each <= most, "{each} bytes for each message, {what}");
     }
+}
+
+#[test]
+fn two_arrows_join_an_exposure_and_its_access() {
+    let folder = TraceFolder::new("epoch-arrows");
+    let trace = folder.trace(3, "epochs");
+    let output = ripstop(&["trace"], &trace);
+    assert!(output.status.success(), "{}", text_of(&output));
+    let bytes = unpacked(&fs::read(folder.path("run.pftrace.gz")).unwrap());
+    // The numbers of the arrows that leave or arrive, at the beginnings of slices and at their ends.
+    let mut arrows = [[36, 1], [42, 1], [36, 2], [42, 2]].map(|key| (key, Vec::new()));
+    for packet in messages(&bytes, 1) {
+        for event in messages(packet, 11) {
+            for ([field, kind], numbers) in &mut arrows {
+                if number(event, 9) == Some(*kind) {
+                    numbers.extend(number(event, *field));
+                }
+            }
+        }
+    }
+    let [posts, posted, completes, completed] = arrows.map(|(_, mut numbers)| {
+        numbers.sort_unstable();
+        numbers
+    });
+    let epochs = usize::try_from(2 * EPOCHS).unwrap();
+    assert_eq!((posted.len(), completes.len()), (epochs, epochs));
+    assert!(posted.iter().all(|number| posts.contains(number)));
+    assert!(completes.iter().all(|number| completed.contains(number)));
+}
+
+fn unpacked(packed: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    GzDecoder::new(packed).read_to_end(&mut bytes).unwrap();
+    bytes
 }
 
 #[test]
@@ -176,6 +209,38 @@ fn ranks_and_times_are_cut_out_and_what_is_left_out_is_said() {
     let output = ripstop(&["trace", "--ranks", "7"], &trace);
     assert_eq!(output.status.code(), Some(1));
     assert!(text_of(&output).contains("--ranks names 7, and there are ranks 0..2"));
+}
+
+#[test]
+fn values_of_options_that_select_nothing_are_mistakes_in_the_command_line() {
+    let folder = TraceFolder::new("options");
+    let trace = folder.trace(1, "imbalance");
+    for (words, sentence) in [
+        (&["--ranks", "3-2"][..], "\"3-2\" is no range of ranks"),
+        (&["--ranks", ""], "\"\" is no rank"),
+        (
+            &["--from", "NaN"],
+            "expected seconds since the first operation",
+        ),
+        (&["--from=-1"], "expected seconds since the first operation"),
+        (
+            &["--to", "inf"],
+            "expected seconds since the first operation",
+        ),
+        (
+            &["--to", "1e12"],
+            "expected seconds since the first operation",
+        ),
+        (&["--from", "2", "--to", "1"], "--from is behind --to"),
+        (&["--max-mib", "0"], "0 is not in 1.."),
+        (&["--max-mib", "x"], "invalid value 'x' for '--max-mib"),
+    ] {
+        let output = ripstop(&[&["trace"], words].concat(), &trace);
+        let text = text_of(&output);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {text}");
+        assert!(text.contains(sentence), "{words:?}: {text}");
+        assert!(!folder.path("run.pftrace.gz").exists(), "{words:?}");
+    }
 }
 
 #[test]

@@ -1,9 +1,12 @@
 //! Programs whose communication is known. The comment at the end of a line is the name by which a test finds that line.
 
 use std::{
+    future::poll_fn,
     hint::black_box,
     mem,
     path::Path,
+    pin::{Pin, pin},
+    task::Poll,
     thread,
     time::{Duration, Instant},
 };
@@ -19,6 +22,9 @@ pub(crate) const ROLE: &str = "TRACE_TEST_ROLE";
 
 /// Messages of the role `stream`: more than a block of the trace holds.
 pub(crate) const STREAM: usize = 3000;
+
+/// Accesses of the role `epochs`.
+pub(crate) const EPOCHS: u64 = 2;
 
 /// Receives of the role `crowd` that are in flight at once.
 pub(crate) const CROWD: u32 = 40;
@@ -188,6 +194,8 @@ async fn play_many(role: &str, world: &Comm) -> Result<(), ripstop::Error> {
         "spans" => play_spans(world, other).await?,
         "phases" | "short_phase" => play_phases(role, world).await?,
         "windows" => play_windows(world).await?,
+        "epochs" => play_epochs(world).await?,
+        "agent" => play_agent(world).await?,
         _ => panic!("there is no role {role}"),
     }
     Ok(())
@@ -236,6 +244,57 @@ async fn play_windows(world: &Comm) -> Result<(), ripstop::Error> {
         locks.unlock().await;
     }
     window.free().await
+}
+
+/// Rank 0 makes no turns until it has a message, so its agent receives it.
+async fn play_agent(world: &Comm) -> Result<(), ripstop::Error> {
+    if world.rank() == 0 {
+        let inbox = world.recv::<u8>(1, 7);
+        while !Path::new("sent").exists() {
+            thread::yield_now();
+        }
+        inbox.await?;
+    } else {
+        // The receiver has taken a message of this length when it is sent.
+        world.send(0, 7, vec![1_u8; 8 << 20]).await?;
+        std::fs::write("sent", "").unwrap();
+    }
+    Ok(())
+}
+
+/// Rank 0 accesses the memory of the others several times. It waits for each of their posts, and they for its completion.
+async fn play_epochs(world: &Comm) -> Result<(), ripstop::Error> {
+    let others: Vec<usize> = (1..world.size()).collect();
+    let mut window = Window::<u64>::allocate(world, 1).await?;
+    for number in 1..=EPOCHS {
+        if world.rank() == 0 {
+            let mut start = pin!(window.start(&others)); // starts an access
+            begin_to_wait(start.as_mut()).await;
+            for &other in &others {
+                world.send(other, 1, [1_u8]).await?;
+            }
+            let access = start.await?;
+            for &other in &others {
+                world.recv::<u8>(other, 2).await?;
+                access.put(other, 0, [number]).await?;
+            }
+            access.complete().await?;
+        } else {
+            world.recv::<u8>(0, 1).await?;
+            let exposure = window.post(&[0])?; // exposes its memory
+            let mut wait = pin!(exposure.wait()); // waits for a completion
+            begin_to_wait(wait.as_mut()).await;
+            world.send(0, 2, [1_u8]).await?;
+            assert_eq!(wait.await?, [number]);
+        }
+    }
+    window.free().await
+}
+
+/// Polls a future once, which must find that it has to wait.
+async fn begin_to_wait(mut future: Pin<&mut impl Future>) {
+    let polled = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx).is_pending()));
+    assert!(polled.await, "there was nothing to wait for");
 }
 
 /// Enters spans: around each other, in a future, on another thread, and one that does not end.

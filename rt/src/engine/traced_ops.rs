@@ -13,7 +13,7 @@ use crate::{
     offload::StepAction,
     ops::{OpInfo, OpState, TRACED},
     proto::{collective_id::CollectiveId, wire::OpId},
-    trace::{TraceRecorder, TracedCollective, TracedKind, WindowCall},
+    trace::{PairedEpoch, TraceRecorder, TracedCollective, TracedKind, WindowCall},
     view::RecordedTotals,
 };
 
@@ -88,13 +88,27 @@ impl EngineCommons {
         Some(self.trace.as_ref()?.totals())
     }
 
-    /// Returns the time for [`trace_send`](Self::trace_send), or 0 without a trace.
+    /// Returns true if this rank records a trace.
+    pub(crate) const fn is_traced(&self) -> bool {
+        self.trace.is_some()
+    }
+
+    /// Returns the time for a record that is made later, or 0 without a trace.
     #[inline]
     pub(crate) fn trace_time(&self) -> u64 {
         if self.unusual && self.trace.is_some() {
             machine_nanos()
         } else {
             0
+        }
+    }
+
+    /// Records a turn of the agent that began at this time, if something has happened in it.
+    pub(crate) fn trace_agent_turn(&mut self, begin: u64, events: u32) {
+        if events > 0
+            && let Some(trace) = &mut self.trace
+        {
+            trace.agent_turn(begin);
         }
     }
 
@@ -257,9 +271,33 @@ impl EngineCommons {
         }
     }
 
-    /// Records the end of an epoch that [`trace_epoch`](Self::trace_epoch) recorded.
+    /// Records that this rank may access another one, which has posted.
+    #[cold]
+    pub(crate) fn trace_access(&mut self, epoch: PairedEpoch, at: &'static Location<'static>) {
+        if let Some(trace) = &mut self.trace {
+            trace.access_began(epoch, at);
+        }
+    }
+
+    /// Records that this rank is about to post to another one.
+    #[cold]
+    pub(crate) fn trace_exposure(&mut self, epoch: PairedEpoch, at: &'static Location<'static>) {
+        if let Some(trace) = &mut self.trace {
+            trace.exposure_began(epoch, at);
+        }
+    }
+
+    /// Records that the exposure to this rank is over.
+    #[cold]
+    pub(crate) fn trace_exposure_end(&mut self, id: WindowId, origin: WorldRank) {
+        if let Some(trace) = &mut self.trace {
+            self.wakers.extend(trace.exposure_ended(id, origin));
+        }
+    }
+
+    /// Records the end of an epoch that [`trace_epoch`](Self::trace_epoch) or [`trace_access`](Self::trace_access) recorded.
     #[inline]
-    pub(super) fn trace_epoch_end(&mut self, id: WindowId, rank: Option<WorldRank>) {
+    pub(crate) fn trace_epoch_end(&mut self, id: WindowId, rank: Option<WorldRank>) {
         if self.unusual
             && let Some(trace) = &mut self.trace
         {

@@ -14,7 +14,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     executor::poll_proceed,
     group::WorldRank,
-    trace::WindowCall,
+    trace::{PairedEpoch, WindowCall},
 };
 
 /// Exposure epochs: letting other ranks access this end.
@@ -24,12 +24,15 @@ impl<T: Wire> WindowEnd<T> {
     /// # Errors
     /// A rank is out of range or named twice; an exposure epoch is open.
     #[inline]
-    pub fn post(&mut self, origins: &[usize]) -> Result<()> {
+    pub fn post(&mut self, origins: &[usize], at: &'static Location<'static>) -> Result<()> {
         self.check_closed("post")?;
         self.check_ranks("post", "origins", origins)?;
         // The origins are recorded before any of them is notified. Whatever happens then, this rank gets no slice of its
         // memory until they have completed.
         self.open_to.extend_from_slice(origins);
+        if self.is_traced {
+            self.trace_exposures(at);
+        }
         for &origin in origins {
             let target = self.find_or_insert_target("post", "origins", origin)?;
             match target.counters.post() {
@@ -60,7 +63,7 @@ impl<T: Wire> WindowEnd<T> {
         if !self.comm.shared().arrives_soon(|| self.have_completed()) {
             ready!(self.poll_closed_slowly(cx, at))?;
         }
-        self.open_to.clear();
+        self.end_exposure();
         Poll::Ready(Ok(()))
     }
 
@@ -92,7 +95,7 @@ impl<T: Wire> WindowEnd<T> {
         let call = Some(WindowCall { op: "wait", at });
         let over = ready!(shared.poll_window(id, place, cx.waker(), call, check, watch));
         if !matches!(over, Some((_, ErrorKind::Closed))) {
-            self.open_to.clear();
+            self.end_exposure();
         }
         Poll::Ready(match over {
             None => Ok(()),
@@ -138,6 +141,44 @@ impl<T: Wire> WindowEnd<T> {
         let completed = |target: &WindowTarget| target.counters.is_completed();
         let mut origins = self.open_to.iter();
         origins.all(|&origin| self.targets.find(origin).is_some_and(completed))
+    }
+
+    #[inline]
+    fn end_exposure(&mut self) {
+        if self.is_traced {
+            self.trace_exposure_ends();
+        }
+        self.open_to.clear();
+    }
+
+    /// Records that this rank is about to post to the ranks that this end is open to.
+    #[cold]
+    fn trace_exposures(&self, at: &'static Location<'static>) {
+        let origins = self.open_to.iter();
+        let origins = origins.filter_map(|&origin| self.targets.find(origin));
+        self.comm.shared().with(|engine| {
+            for origin in origins {
+                let epoch = PairedEpoch {
+                    window: self.id,
+                    other: origin.world,
+                    number: origin.counters.posts() + 1,
+                };
+                engine.core.p2p.common.trace_exposure(epoch, at);
+            }
+        });
+    }
+
+    #[cold]
+    fn trace_exposure_ends(&mut self) {
+        let origins = self.origins();
+        let (id, place) = (self.id, &mut self.closing);
+        self.comm.shared().with(|engine| {
+            // The trace does not know yet that a wait is over whose last poll did not need the engine.
+            engine.core.windows().forget_listener(id, place);
+            for origin in origins {
+                engine.core.p2p.common.trace_exposure_end(id, origin);
+            }
+        });
     }
 
     /// Returns the world ranks that this end is open to.
@@ -214,12 +255,16 @@ impl<'p, T: Wire> PendingStart<'p, T> {
         }
         let mut targets = mem::replace(&mut self.targets, InlineList::new());
         targets.update(|(target, access)| *access = target.counters.accesses_begun());
-        Poll::Ready(Ok(AccessEpoch {
+        let begun = AccessEpoch {
             window_end: self.window_end,
             targets,
             open: true,
             listener: WindowListener::new(self.window_end),
-        }))
+        };
+        if self.window_end.is_traced {
+            begun.trace_begin(at);
+        }
+        Poll::Ready(Ok(begun))
     }
 
     /// Begins with targets that this process maps, if all have posted or are about to.
@@ -358,6 +403,9 @@ impl<'p, T: Wire> AccessEpoch<'p, T> {
             return;
         }
         let (window_end, id) = (self.window_end, self.window_end.id);
+        if window_end.is_traced {
+            self.trace_end();
+        }
         for (target, _) in self.targets.iter() {
             match target.counters.complete() {
                 NotifyResult::Delivered => {}
@@ -368,6 +416,35 @@ impl<'p, T: Wire> AccessEpoch<'p, T> {
                     .with(|engine| engine.complete_window(id, target.world)),
             }
         }
+    }
+
+    /// Records that this access has begun, at each target.
+    #[cold]
+    fn trace_begin(&self, at: &'static Location<'static>) {
+        let window = self.window_end.id;
+        self.window_end.comm.shared().with(|engine| {
+            for (target, number) in self.targets.iter() {
+                let other = target.world;
+                let epoch = PairedEpoch {
+                    window,
+                    other,
+                    number,
+                };
+                engine.core.p2p.common.trace_access(epoch, at);
+            }
+        });
+    }
+
+    /// Records that this access is about to end, before a target can learn of that.
+    #[cold]
+    fn trace_end(&self) {
+        let (window_end, id) = (self.window_end, self.window_end.id);
+        window_end.comm.shared().with(|engine| {
+            for (target, _) in self.targets.iter() {
+                let target = Some(target.world);
+                engine.core.p2p.common.trace_epoch_end(id, target);
+            }
+        });
     }
 
     /// Returns ready when the access epoch has ended.

@@ -75,6 +75,8 @@ pub struct WindowEnd<T: Wire> {
     is_gathered: bool,
     /// True from the first fence on if this is the only rank. The engine lets it access its own memory from then on.
     is_open_to_itself: bool,
+    /// True if this rank records a trace. Epochs look here, because they pass without the engine.
+    is_traced: bool,
     /// State of fences by messages, used if the driver has no counters.
     message_fence: fence::MessageFence,
     /// Number of locks that this rank has, or [`LOCKS_ALL`].
@@ -141,9 +143,10 @@ impl<T: Wire> WindowEnd<T> {
 
     fn open(comm: Comm, id: WindowId, memory: RegBuf<T>, extent: WindowExtent) -> Self {
         let grows = matches!(extent, WindowExtent::Growing(_));
-        let update_lock = comm
-            .shared()
-            .with(|engine| engine.windows().open_window(id, extent));
+        let (update_lock, is_traced) = comm.shared().with(|engine| {
+            let is_traced = engine.core.p2p.common.is_traced();
+            (engine.windows().open_window(id, extent), is_traced)
+        });
         Self {
             comm,
             id,
@@ -156,6 +159,7 @@ impl<T: Wire> WindowEnd<T> {
             is_open: false,
             is_gathered: false,
             is_open_to_itself: false,
+            is_traced,
             message_fence: fence::MessageFence::default(),
             locks: AtomicUsize::new(0),
             update_lock,

@@ -51,7 +51,9 @@ impl RuntimeShared {
             if !engine.watch.let_agent_sit(turns) {
                 break;
             }
+            let began = engine.core.p2p.common.trace_time();
             let events = engine_turn(&mut engine, &self.clock);
+            engine.core.p2p.common.trace_agent_turn(began, events);
             self.finish(engine);
             seen = events.saturating_add(seen);
             if events == 0 {

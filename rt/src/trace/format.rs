@@ -5,15 +5,21 @@ use std::io::{self, Read};
 use bytemuck::{Pod, Zeroable, bytes_of, pod_read_unaligned};
 
 use super::records::{
-    BlockRecords, END_RECORD, FLUSH_RECORD, NextBlock, OP_RECORD, ReadRecord, SPAN_RECORD,
-    SPAN_TEXT_RECORD, read_block,
+    AGENT_RECORD, BlockRecords, END_RECORD, FLUSH_RECORD, NextBlock, OP_RECORD, ReadRecord,
+    SPAN_RECORD, SPAN_TEXT_RECORD, read_block,
 };
 
 /// Version of the format. A reader reads only its own.
-pub const TRACE_VERSION: u32 = 3;
+pub const TRACE_VERSION: u32 = 4;
 
 /// Stands for a peer or a tag that is not given: a receive from any rank, or with any tag.
 pub const ANY: u32 = u32::MAX;
+
+/// Name of the epochs from a start to its completion.
+pub const ACCESS_EPOCH: &str = "access";
+
+/// Name of the epochs from a post to the end of its wait.
+pub const EXPOSURE_EPOCH: &str = "exposure";
 
 /// Length of the head in bytes.
 pub const HEAD_LEN: usize = size_of::<TraceHead>();
@@ -87,7 +93,7 @@ pub enum TracedKind {
     Remote = 5,
     /// A wait of the application for a window: for a fence, for ranks to post or complete, for a lock, or in a flush.
     WindowWait = 6,
-    /// An epoch of fences, or of a lock.
+    /// An epoch of fences or of a lock, an access, or an exposure to one rank.
     Epoch = 7,
     /// A message of a collective that did not leave, or was not there, at once.
     Phase = 8,
@@ -138,7 +144,8 @@ pub struct TracedOp {
     /// Number of the communicator.
     pub comm: u32,
     /// Order of the sends of a rank, and of the messages that it received. Those of the same communicator, tag, sender and
-    /// receiver are in the same order at both ends. For a phase, the number of its collective.
+    /// receiver are in the same order at both ends. For a phase, the number of its collective. For an access or an exposure, its
+    /// number, which is the same at both of its ranks.
     pub number: u64,
 }
 
@@ -206,6 +213,8 @@ pub struct TraceContent {
     pub span_texts: Vec<String>,
     /// Times during which the rank wrote its file instead of going on.
     pub flushes: Vec<[u64; 2]>,
+    /// Turns of the agent in which something happened, while the application computed.
+    pub agent_turns: Vec<[u64; 2]>,
     /// Operations and spans that were not kept.
     pub left_out: u64,
     /// Records that the rank could not write.
@@ -330,6 +339,7 @@ impl TraceContent {
             spans: Vec::new(),
             span_texts: Vec::new(),
             flushes: Vec::new(),
+            agent_turns: Vec::new(),
             left_out: 0,
             lost: 0,
             damaged: 0,
@@ -365,6 +375,9 @@ impl TraceContent {
             },
             FLUSH_RECORD if record.begin <= record.end => {
                 self.flushes.push([record.begin, record.end]);
+            }
+            AGENT_RECORD if record.begin <= record.end => {
+                self.agent_turns.push([record.begin, record.end]);
             }
             END_RECORD => {
                 self.lost = record.number;

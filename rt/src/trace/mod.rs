@@ -29,4 +29,4 @@ mod window_calls;
 pub(crate) use format::TracedKind;
 pub(crate) use recorder::{TraceRecorder, TracedCollective};
 pub(crate) use reported_op::ReportedOp;
-pub(crate) use window_calls::WindowCall;
+pub(crate) use window_calls::{PairedEpoch, WindowCall};

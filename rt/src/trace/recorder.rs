@@ -16,7 +16,7 @@ use rustix::time::{ClockId, clock_gettime};
 use super::{
     file::{BlockWriter, TraceFile, lock},
     format::{ANY, TraceHead, TraceRecord, TracedKind, TracedOp},
-    records::{OP_RECORD, TEXT_RECORD},
+    records::{AGENT_RECORD, OP_RECORD, TEXT_RECORD},
     reported_op::ReportedOp,
     spans::SpanRecorder,
     window_calls::OpenWindowCalls,
@@ -55,7 +55,7 @@ pub(crate) struct TraceRecorder {
 #[derive(Clone, Copy)]
 pub(super) struct OpenOp {
     generation: u32,
-    record: TraceRecord,
+    pub(super) record: TraceRecord,
     at: &'static Location<'static>,
 }
 
@@ -221,6 +221,16 @@ impl TraceRecorder {
     pub(crate) fn collective_ended(&mut self, id: CollectiveId) -> Option<Waker> {
         let open = self.collectives.remove(&id)?;
         self.push_ended(open)
+    }
+
+    /// Records a turn of the agent that began at this time and has just ended.
+    pub(crate) fn agent_turn(&mut self, begin: u64) {
+        self.records.push(&TraceRecord {
+            kind: AGENT_RECORD,
+            begin,
+            end: machine_nanos(),
+            ..TraceRecord::default()
+        });
     }
 
     /// Returns what the operations that have ended have moved and waited for.

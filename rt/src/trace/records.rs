@@ -22,6 +22,9 @@ pub(super) const SPAN_RECORD: u8 = 5;
 /// A text like [`TEXT_RECORD`], for spans, with numbers of their own: threads write spans without the lock of the engine.
 pub(super) const SPAN_TEXT_RECORD: u8 = 6;
 
+/// A turn of the agent from `begin` to `end`, in which something happened while the application computed.
+pub(super) const AGENT_RECORD: u8 = 7;
+
 /// Bytes that are collected before they are written: what a rank may lose when it is killed, and what one write delays it by.
 pub(super) const BLOCK_LEN: usize = 16 << 10;
 
@@ -248,7 +251,7 @@ impl<'a> Iterator for BlockRecords<'a> {
     fn next(&mut self) -> Option<Self::Item> {
         match self.byte()? {
             kind @ (TEXT_RECORD | SPAN_TEXT_RECORD) => self.text(kind),
-            kind @ (OP_RECORD | FLUSH_RECORD | END_RECORD | SPAN_RECORD) => {
+            kind @ (OP_RECORD | FLUSH_RECORD | END_RECORD | SPAN_RECORD | AGENT_RECORD) => {
                 self.other(kind).map(ReadRecord::Other)
             }
             _ => None,
@@ -273,7 +276,14 @@ mod tests {
     use crate::trace::format::RECORD_LEN_MIN;
 
     fn records() -> impl Strategy<Value = TraceRecord> {
-        let kind = prop::sample::select(&[OP_RECORD, FLUSH_RECORD, END_RECORD, SPAN_RECORD][..]);
+        let kinds = [
+            OP_RECORD,
+            FLUSH_RECORD,
+            END_RECORD,
+            SPAN_RECORD,
+            AGENT_RECORD,
+        ];
+        let kind = prop::sample::select(kinds.to_vec());
         let numbers = (any::<[u32; 5]>(), any::<[u64; 5]>());
         (kind, 0..16_u8, 0..16_u8, numbers).prop_map(|(kind, op, flags, (short, long))| {
             TraceRecord {

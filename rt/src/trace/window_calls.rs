@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, panic::Location, task::Waker};
 
 use super::{
-    format::{ANY, TraceRecord, TracedKind},
+    format::{ACCESS_EPOCH, ANY, EXPOSURE_EPOCH, TraceRecord, TracedKind},
     recorder::{OpenOp, TraceRecorder},
     records::OP_RECORD,
 };
@@ -23,11 +23,24 @@ pub(super) struct OpenWindowCalls {
     waits: BTreeMap<u64, OpenOp>,
     /// Epochs, by the rank that they access if it is one.
     epochs: BTreeMap<(WindowId, Option<WorldRank>), OpenOp>,
+    /// Exposures, by the rank that accesses them. A rank may access another one while it is exposed to that one.
+    exposures: BTreeMap<(WindowId, WorldRank), OpenOp>,
+}
+
+/// An epoch of two ranks, which one begins by a post and the other by a start.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PairedEpoch {
+    pub(crate) window: WindowId,
+    pub(crate) other: WorldRank,
+    /// Number of the epoch among those in which the same one of the two ranks posts. It is the same at both ranks.
+    pub(crate) number: u64,
 }
 
 impl OpenWindowCalls {
     pub(super) fn into_ops(self) -> impl Iterator<Item = OpenOp> {
-        self.waits.into_values().chain(self.epochs.into_values())
+        let epochs = self.epochs.into_values();
+        let waits = self.waits.into_values().chain(epochs);
+        waits.chain(self.exposures.into_values())
     }
 }
 
@@ -76,6 +89,41 @@ impl TraceRecorder {
     pub(crate) fn epoch_ended(&mut self, id: WindowId, rank: Option<WorldRank>) -> Option<Waker> {
         let open = self.window_calls.epochs.remove(&(id, rank))?;
         self.push_ended(open)
+    }
+
+    /// Records that this rank may access the memory of another rank, which has posted.
+    pub(crate) fn access_began(&mut self, epoch: PairedEpoch, at: &'static Location<'static>) {
+        let open = self.paired_epoch(
+            epoch,
+            WindowCall {
+                op: ACCESS_EPOCH,
+                at,
+            },
+        );
+        let key = (epoch.window, Some(epoch.other));
+        self.window_calls.epochs.insert(key, open);
+    }
+
+    /// Records that this rank is about to post to another rank.
+    pub(crate) fn exposure_began(&mut self, epoch: PairedEpoch, at: &'static Location<'static>) {
+        let op = EXPOSURE_EPOCH;
+        let open = self.paired_epoch(epoch, WindowCall { op, at });
+        let key = (epoch.window, epoch.other);
+        self.window_calls.exposures.insert(key, open);
+    }
+
+    /// Records the end of an exposure that [`exposure_began`](Self::exposure_began) recorded. Does nothing if there is none.
+    #[must_use = "the waker reports the end"]
+    pub(crate) fn exposure_ended(&mut self, id: WindowId, origin: WorldRank) -> Option<Waker> {
+        let open = self.window_calls.exposures.remove(&(id, origin))?;
+        self.push_ended(open)
+    }
+
+    fn paired_epoch(&mut self, epoch: PairedEpoch, call: WindowCall) -> OpenOp {
+        let (kind, other) = (TracedKind::Epoch, Some(epoch.other));
+        let mut open = self.window_op(kind, epoch.window, other, call, machine_nanos());
+        open.record.number = epoch.number;
+        open
     }
 
     fn window_op(

@@ -173,8 +173,9 @@ impl EpochCounters {
         self.inside.load(Acquire)
     }
 
+    /// Returns the number of exposures that this rank has opened to the neighbor.
     #[inline]
-    pub(super) fn posts(&self) -> u64 {
+    pub(crate) fn posts(&self) -> u64 {
         self.posts.load(Relaxed)
     }
 

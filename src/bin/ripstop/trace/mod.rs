@@ -1,7 +1,9 @@
 //! `ripstop trace` and `ripstop profile`: what the ranks of a job did, and which ranks they waited for.
 
+mod arrows;
 mod clocks;
 mod files;
+mod gzip_thread;
 mod heat_map;
 mod page;
 mod perfetto;
@@ -21,7 +23,7 @@ use std::process::ExitCode;
 use files::{JobTraces, KeptPart, is_no_file};
 use profile::JobProfile;
 use timeline::JobTimeline;
-use timeline_cut::{TimelineCut, parse_ranks};
+use timeline_cut::{TimelineCut, parse_ranks, parse_time};
 
 use crate::stderr_lines::print_line;
 use crate::stuck::find::FoundJob;
@@ -57,16 +59,16 @@ pub(crate) struct TraceArgs {
     ranks: Option<String>,
 
     /// Only operations that end after this time, in seconds since the first one
-    #[arg(long, value_name = "SECONDS")]
-    from: Option<f64>,
+    #[arg(long, value_name = "SECONDS", value_parser = parse_time)]
+    from: Option<u64>,
 
     /// Only operations that begin before this time, in seconds since the first one
-    #[arg(long, value_name = "SECONDS")]
-    to: Option<f64>,
+    #[arg(long, value_name = "SECONDS", value_parser = parse_time)]
+    to: Option<u64>,
 
     /// Most memory that a viewer needs, in MiB: about 300 bytes for each operation or span. What begins later is left out
-    #[arg(long, value_name = "MIB", default_value_t = 500)]
-    max_mib: usize,
+    #[arg(long, value_name = "MIB", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..))]
+    max_mib: u32,
 
     /// Trust the wall clocks of several machines if no messages tell how they differ
     #[arg(long)]
@@ -133,13 +135,9 @@ fn ended(command: &str, outcome: Result<(), String>) -> ExitCode {
 }
 
 fn draw(args: &TraceArgs) -> Result<(), String> {
-    let cut = TimelineCut {
-        ranks: args.ranks.as_deref().map_or(Ok(Vec::new()), parse_ranks)?,
-        from: args.from,
-        to: args.to,
-    };
+    let cut = wanted_cut(args).unwrap_or_else(|why| crate::reject("trace", &why));
     let kept = KeptPart {
-        most: args.max_mib.saturating_mul((1 << 20) / VIEWED_BYTES),
+        most: (args.max_mib as usize).saturating_mul((1 << 20) / VIEWED_BYTES),
         ranks: &cut.ranks,
     };
     let traces = JobTraces::read(&args.files, kept)?;
@@ -171,6 +169,22 @@ fn draw(args: &TraceArgs) -> Result<(), String> {
         described(&timeline, &written)
     };
     print(&output)
+}
+
+/// Returns the part that the options select.
+///
+/// # Errors
+/// The ranks are none, or there is no time between the two that are given.
+fn wanted_cut(args: &TraceArgs) -> Result<TimelineCut, String> {
+    let cut = TimelineCut {
+        ranks: args.ranks.as_deref().map_or(Ok(Vec::new()), parse_ranks)?,
+        from: args.from.unwrap_or(0),
+        to: args.to.unwrap_or(u64::MAX),
+    };
+    if cut.from > cut.to {
+        return Err("--from is behind --to: give the earlier time with --from".to_owned());
+    }
+    Ok(cut)
 }
 
 /// Returns the table and the sentences beside it.

@@ -1,13 +1,14 @@
 //! One HTML page that shows a timeline without any network: it draws, zooms, filters by rank, shows the fields of an operation,
-//! and follows a message from its send to its receive.
+//! and follows an arrow to the other rank.
 
 use ripstop_rt::internal::trace::format::TracedKind;
 use serde_json::{Value, json};
 
+use super::arrows::ArrowKind;
 use super::perfetto::{NOT_ENDED, state_of};
-use super::picture::{SPAN_COLORS, color_of_kind};
+use super::picture::{SPAN_COLORS, STRIPS, color_of_kind};
 use super::span_tracks::SpanTrack;
-use super::summary::{RankExposure, exposed_spans};
+use super::summary::RankExposure;
 use super::timeline::JobTimeline;
 
 const PAGE: &str = include_str!("page.html");
@@ -55,15 +56,25 @@ fn data(timeline: &JobTimeline) -> Value {
         let exposure = RankExposure::of(rank);
         json!({
             "rank": rank.rank, "host": rank.host, "pid": rank.pid, "lanes": lanes.len(), "left_out": left_out,
-            "lost": rank.lost, "texts": rank.texts, "ops": ops.collect::<Vec<_>>(), "exposed": exposed_spans(rank),
+            "lost": rank.lost, "texts": rank.texts, "ops": ops.collect::<Vec<_>>(),
+            "strips": STRIPS.map(|strip| (strip.times)(rank)),
             "spans": spans, "span_rows": rows,
             "exposed_ns": exposure.exposed, "hidden_ns": exposure.hidden, "span_ns": exposure.span,
         })
     });
-    let messages = timeline.drawn_messages();
-    let messages = messages.iter().map(|message| {
-        let ((from, send), (to, recv)) = (message.send, message.recv);
-        json!([from, send, to, recv])
+    let arrows = timeline.drawn_arrows();
+    let arrows = arrows.iter().map(|arrow| {
+        let ((from, leaves), (to, arrives)) = (arrow.from, arrow.to);
+        json!([from, leaves, to, arrives, arrow.kind as u8])
+    });
+    let arrow_kinds = [ArrowKind::Message, ArrowKind::Post, ArrowKind::Completion];
+    let arrow_kinds = arrow_kinds.map(|kind| {
+        let words = match kind {
+            ArrowKind::Message => ["received by", "sent by"],
+            ArrowKind::Post => ["allows the access of", "allowed by"],
+            ArrowKind::Completion => ["ends the exposure of", "ended by"],
+        };
+        json!([kind.is_at_ends(), words])
     });
     let kinds = [
         (TracedKind::Send, "send"),
@@ -76,11 +87,12 @@ fn data(timeline: &JobTimeline) -> Value {
         (TracedKind::Phase, "phase of a collective"),
     ];
     let kinds = kinds.map(|(kind, name)| json!([kind as u8, name, color_of_kind(kind)]));
+    let strips = STRIPS.map(|strip| json!([strip.name, strip.color, strip.row]));
     let mut notes = timeline.clock_lines();
     notes.extend(timeline.notes.iter().cloned());
     notes.extend(timeline.backward_note());
     json!({
-        "ranks": ranks.collect::<Vec<_>>(), "messages": messages.collect::<Vec<_>>(), "kinds": kinds, "notes": notes,
-        "span_colors": SPAN_COLORS, "end": timeline.end,
+        "ranks": ranks.collect::<Vec<_>>(), "arrows": arrows.collect::<Vec<_>>(), "arrow_kinds": arrow_kinds, "kinds": kinds,
+        "notes": notes, "span_colors": SPAN_COLORS, "strips": strips, "end": timeline.end,
     })
 }

@@ -6,15 +6,14 @@
 //! out.
 
 use std::collections::BTreeMap;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use ripstop_rt::internal::trace::format::{TracedKind, TracedOp};
 
+use super::gzip_thread::write_compressed;
 use super::proto_message::ProtoMessage;
 use super::span_tracks::SpanTrack;
-use super::summary::{exposed_spans, hidden_spans};
+use super::summary::{COMPUTED_MIN, exposed_spans, visible_hidden_spans};
 use super::timeline::{JobTimeline, RankTimeline, TimelineLane};
 
 /// Number of our clock: in nanoseconds, each time as the difference from the one before of the same sequence.
@@ -35,60 +34,69 @@ const ENDING_FLOWS: u64 = 42;
 /// Annotations of operations and spans, in the order of their numbers from 1 on.
 const NOTES: [&str; 5] = ["bytes", "communicator", "waited ns", "state", "inside ns"];
 
-/// Shortest time in nanoseconds that counts as computation: the call of an operation and the first poll of its future take less.
-const COMPUTED_MIN: u64 = 1000;
-
 /// State of what the end of the trace ended.
 pub(super) const NOT_ENDED: &str = "had not ended";
 
 /// Writes the whole file.
-pub(super) fn write(timeline: &JobTimeline, out: impl Write) -> io::Result<()> {
-    // The encoder is fast with long pieces only.
-    let encoder = GzEncoder::new(out, Compression::default());
+pub(super) fn write(timeline: &JobTimeline, out: impl Write + Send) -> io::Result<()> {
+    write_compressed(out, |out| write_packets(timeline, out))
+}
+
+fn write_packets(timeline: &JobTimeline, out: &mut impl Write) -> io::Result<()> {
     let mut writer = TimelineWriter {
-        out: BufWriter::with_capacity(PIECE_LEN, encoder),
+        out,
         tracks: timeline.ranks.len() as u64,
         sequences: 0,
     };
     let explicit = 3; // Processes are ordered by the ranks that their tracks give.
     let root = ProtoMessage::default().number(1, 0).number(11, explicit);
-    put_packet(&mut writer.out, &ProtoMessage::default().message(60, &root))?;
-    for ((process, rank), flows) in (1..).zip(&timeline.ranks).zip(flows_of(timeline)) {
-        writer.rank(process, rank, &flows)?;
+    put_packet(writer.out, &ProtoMessage::default().message(60, &root))?;
+    for ((process, rank), arrows) in (1..).zip(&timeline.ranks).zip(arrow_ends(timeline)) {
+        writer.rank(process, rank, &arrows)?;
     }
-    let encoder = writer
-        .out
-        .into_inner()
-        .map_err(io::IntoInnerError::into_error)?;
-    encoder.finish()?.flush()
+    Ok(())
 }
 
-/// Bytes that are compressed at once.
-const PIECE_LEN: usize = 64 << 10;
+/// The arrow that leaves an end of an operation, or arrives there, with its number.
+#[derive(Clone, Copy, Default)]
+enum ArrowEnd {
+    #[default]
+    None,
+    Leaves(u32),
+    Arrives(u32),
+}
 
-/// Returns the number of the arrow of each operation of each rank, or 0 if it has none.
-fn flows_of(timeline: &JobTimeline) -> Vec<Vec<u64>> {
+/// Returns the arrows at the beginning and at the end of each operation of each rank.
+fn arrow_ends(timeline: &JobTimeline) -> Vec<Vec<[ArrowEnd; 2]>> {
     let ranks = timeline.ranks.iter();
-    let mut flows: Vec<Vec<u64>> = ranks.map(|rank| vec![0; rank.ops.len()]).collect();
-    for (message, number) in timeline.drawn_messages().iter().zip(1..) {
-        for (rank, op) in [message.send, message.recv] {
-            flows[rank][op] = number;
-        }
+    let mut ends: Vec<Vec<_>> = ranks
+        .map(|rank| vec![<[ArrowEnd; 2]>::default(); rank.ops.len()])
+        .collect();
+    for (arrow, number) in timeline.drawn_arrows().iter().zip(1..) {
+        let [leaves, arrives] = arrow.kind.is_at_ends();
+        let ((from, sent), (to, received)) = (arrow.from, arrow.to);
+        ends[from][sent][usize::from(leaves)] = ArrowEnd::Leaves(number);
+        ends[to][received][usize::from(arrives)] = ArrowEnd::Arrives(number);
     }
-    flows
+    ends
 }
 
-struct TimelineWriter<W: Write> {
-    out: W,
+struct TimelineWriter<'a, W: Write> {
+    out: &'a mut W,
     /// Number of the last track.
     tracks: u64,
     /// Number of the last sequence. Each packet of it has this number, so it is shorter than that of a track.
     sequences: u64,
 }
 
-impl<W: Write> TimelineWriter<W> {
-    fn rank(&mut self, process: u64, rank: &RankTimeline, flows: &[u64]) -> io::Result<()> {
-        describe_process(&mut self.out, process, rank)?;
+impl<W: Write> TimelineWriter<'_, W> {
+    fn rank(
+        &mut self,
+        process: u64,
+        rank: &RankTimeline,
+        arrows: &[[ArrowEnd; 2]],
+    ) -> io::Result<()> {
+        describe_process(self.out, process, rank)?;
         for spans in SpanTrack::of(rank).0 {
             let (first, _) = spans.spans[0];
             let name = rank.track_name(&rank.spans[first]);
@@ -97,14 +105,13 @@ impl<W: Write> TimelineWriter<W> {
         for lane in rank.lanes().0 {
             let mut sequence = self.sequence(process, lane_name(&lane))?;
             for at in lane.ops {
-                sequence.operation(rank, &rank.ops[at], flows[at])?;
+                sequence.operation(rank, &rank.ops[at], arrows[at])?;
             }
         }
-        let mut hidden = hidden_spans(rank);
-        hidden.retain(|[from, to]| to - from >= COMPUTED_MIN);
         let spans = [
             ("exposed", exposed_spans(rank)),
-            ("hidden", hidden),
+            ("hidden", visible_hidden_spans(rank)),
+            ("agent", rank.agent_turns.clone()),
             ("writing of the trace", rank.flushes.clone()),
         ];
         for (name, spans) in spans.into_iter().filter(|(_, spans)| !spans.is_empty()) {
@@ -120,8 +127,8 @@ impl<W: Write> TimelineWriter<W> {
     fn sequence(&mut self, process: u64, name: &str) -> io::Result<PacketSequence<'_, W>> {
         self.tracks += 1;
         self.sequences += 1;
-        describe_track(&mut self.out, self.tracks, process, name)?;
-        PacketSequence::begin(&mut self.out, self.sequences, self.tracks)
+        describe_track(self.out, self.tracks, process, name)?;
+        PacketSequence::begin(self.out, self.sequences, self.tracks)
     }
 }
 
@@ -138,7 +145,16 @@ fn lane_name(lane: &TimelineLane) -> &'static str {
 }
 
 fn put_packet(out: &mut impl Write, packet: &ProtoMessage) -> io::Result<()> {
-    let mut head = ProtoMessage::default();
+    put_packet_behind(&mut ProtoMessage::default(), out, packet)
+}
+
+/// Writes a packet behind its head, which takes the memory of an older one.
+fn put_packet_behind(
+    head: &mut ProtoMessage,
+    out: &mut impl Write,
+    packet: &ProtoMessage,
+) -> io::Result<()> {
+    head.clear();
     head.put_len(1, packet.len());
     out.write_all(head.bytes())?;
     out.write_all(packet.bytes())
@@ -174,8 +190,9 @@ struct PacketSequence<'a, W: Write> {
     names: BTreeMap<NameKey, u64>,
     /// Numbers of the source lines that were written, by their numbers among the texts of the rank.
     lines: BTreeMap<u32, u64>,
-    /// The packet that is being written, and its event and names. Their memory is used again.
+    /// The packet that is being written, and its head, event and names. Their memory is used again.
     packet: ProtoMessage,
+    head: ProtoMessage,
     event: ProtoMessage,
     interned: ProtoMessage,
 }
@@ -218,12 +235,18 @@ impl<'a, W: Write> PacketSequence<'a, W> {
             names: BTreeMap::new(),
             lines: BTreeMap::new(),
             packet: ProtoMessage::default(),
+            head: ProtoMessage::default(),
             event: ProtoMessage::default(),
             interned: ProtoMessage::default(),
         })
     }
 
-    fn operation(&mut self, rank: &RankTimeline, op: &TracedOp, flow: u64) -> io::Result<()> {
+    fn operation(
+        &mut self,
+        rank: &RankTimeline,
+        op: &TracedOp,
+        [first, last]: [ArrowEnd; 2],
+    ) -> io::Result<()> {
         let key = (Some(op.kind), op.peer, op.tag, op.name);
         let name = self.name(key, || rank.name_of(op));
         let line = self.line(op.at, rank.text(op.at));
@@ -244,21 +267,12 @@ impl<'a, W: Write> PacketSequence<'a, W> {
         if let Some(state) = state_of(op) {
             self.state(state);
         }
-        // An arrow begins where a message is sent, and ends where it is there, which is at the end of its receive.
-        let is_sent = op.kind == TracedKind::Send;
-        if is_sent {
-            self.flow(FLOWS, flow);
-        } else if is_instant {
-            self.flow(ENDING_FLOWS, flow);
+        self.arrow(first);
+        if !is_instant {
+            self.put(op.begin)?;
+            self.begin_event(SLICE_END);
         }
-        self.put(op.begin)?;
-        if is_instant {
-            return Ok(());
-        }
-        self.begin_event(SLICE_END);
-        if !is_sent {
-            self.flow(ENDING_FLOWS, flow);
-        }
+        self.arrow(last);
         self.put(op.end)
     }
 
@@ -318,9 +332,11 @@ impl<'a, W: Write> PacketSequence<'a, W> {
         self.event.put_bytes(4, note.bytes());
     }
 
-    fn flow(&mut self, field: u64, number: u64) {
-        if number > 0 {
-            self.event.put_number(field, number);
+    fn arrow(&mut self, end: ArrowEnd) {
+        match end {
+            ArrowEnd::None => {}
+            ArrowEnd::Leaves(number) => self.event.put_number(FLOWS, number.into()),
+            ArrowEnd::Arrives(number) => self.event.put_number(ENDING_FLOWS, number.into()),
         }
     }
 
@@ -336,7 +352,7 @@ impl<'a, W: Write> PacketSequence<'a, W> {
             self.packet.put_bytes(12, self.interned.bytes());
             self.interned.clear();
         }
-        put_packet(self.out, &self.packet)
+        put_packet_behind(&mut self.head, self.out, &self.packet)
     }
 
     fn name(&mut self, key: NameKey, text: impl FnOnce() -> String) -> u64 {

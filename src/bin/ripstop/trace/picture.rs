@@ -5,7 +5,7 @@ use std::fmt::Write;
 use ripstop_rt::internal::trace::format::{TracedKind, TracedOp, TracedSpan};
 
 use super::span_tracks::SpanTrack;
-use super::summary::{exposed_spans, seconds};
+use super::summary::{exposed_spans, seconds, visible_hidden_spans};
 use super::timeline::{JobTimeline, RankTimeline};
 
 const WIDTH: f64 = 1100.0;
@@ -13,14 +13,49 @@ const LEFT: f64 = 70.0;
 const RIGHT: f64 = 40.0;
 const TOP: f64 = 34.0;
 const LANE: f64 = 11.0;
-const GAP: f64 = 9.0;
+const GAP: f64 = 13.0;
 
 /// Most arrows in a picture. More would be black.
 const ARROWS_MAX: usize = 500;
 
-/// Color of the time in which the application waits, and those of its spans, which alternate with the depth.
-const WAIT_COLOR: &str = "#c62828";
+/// Colors of spans of the application, which alternate with the depth.
 pub(super) const SPAN_COLORS: [&str; 2] = ["#546e7a", "#78909c"];
+
+/// Times of a rank that are drawn as a thin strip below its operations.
+pub(super) struct TimelineStrip {
+    pub(super) name: &'static str,
+    pub(super) color: &'static str,
+    /// Number of its row, from above. Times in one row do not overlap.
+    pub(super) row: u8,
+    pub(super) times: fn(&RankTimeline) -> Vec<[u64; 2]>,
+}
+
+pub(super) const STRIPS: [TimelineStrip; 4] = [
+    TimelineStrip {
+        name: "the application waits",
+        color: "#c62828",
+        row: 0,
+        times: exposed_spans,
+    },
+    TimelineStrip {
+        name: "hidden",
+        color: "#9e9d24",
+        row: 0,
+        times: visible_hidden_spans,
+    },
+    TimelineStrip {
+        name: "agent",
+        color: "#00897b",
+        row: 1,
+        times: |rank| rank.agent_turns.clone(),
+    },
+    TimelineStrip {
+        name: "writes the trace",
+        color: "#000000",
+        row: 1,
+        times: |rank| rank.flushes.clone(),
+    },
+];
 
 /// Draws all ranks of the timeline.
 pub(super) fn svg(timeline: &JobTimeline) -> String {
@@ -55,15 +90,11 @@ pub(super) fn svg(timeline: &JobTimeline) -> String {
             }
             y += LANE;
         }
-        for span in exposed_spans(rank) {
-            bar(
-                &mut body,
-                &scale,
-                span,
-                [y, 3.0],
-                WAIT_COLOR,
-                "the application waits",
-            );
+        for strip in &STRIPS {
+            for times in (strip.times)(rank) {
+                let place = [y + 4.0 * f64::from(strip.row), 3.0];
+                bar(&mut body, &scale, times, place, strip.color, strip.name);
+            }
         }
         let _ = writeln!(
             body,
@@ -108,27 +139,27 @@ fn draw_spans(body: &mut String, scale: &TimeScale, rank: &RankTimeline, mut y: 
     y
 }
 
-/// Draws the messages between operations, whose heights are given for each rank. Returns true if there are too many for all.
+/// Draws the arrows between operations, whose heights are given for each rank. Returns true if there are too many for all.
 fn draw_arrows(
     body: &mut String,
     scale: &TimeScale,
     timeline: &JobTimeline,
     places: &[Vec<f64>],
 ) -> bool {
-    let messages = timeline.drawn_messages();
-    for message in messages.iter().take(ARROWS_MAX) {
-        let (send, recv) = (timeline.op(message.send), timeline.op(message.recv));
+    let arrows = timeline.drawn_arrows();
+    for arrow in arrows.iter().take(ARROWS_MAX) {
+        let [leaves, arrives] = timeline.times(arrow);
         let place = |(rank, op): (usize, usize)| places[rank][op] + LANE / 2.0;
         let _ = writeln!(
             body,
             "<line x1=\"{:.1}\" y1=\"{:.1}\" x2=\"{:.1}\" y2=\"{:.1}\" class=\"m\"/>",
-            scale.place(send.begin),
-            place(message.send),
-            scale.place(recv.end),
-            place(message.recv)
+            scale.place(leaves),
+            place(arrow.from),
+            scale.place(arrives),
+            place(arrow.to)
         );
     }
-    messages.len() > ARROWS_MAX
+    arrows.len() > ARROWS_MAX
 }
 
 /// Maps times to places in the picture.
@@ -191,23 +222,23 @@ fn framed(scale: &TimeScale, height: f64, body: &str, has_more: bool) -> String 
          font-size=\"11\">\n<style>.m{{stroke:#333;stroke-width:.5;stroke-opacity:.6}}</style>\n\
          <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
     );
-    let legend = [
+    let kinds = [
         (color_of_kind(TracedKind::Send), "send"),
         (color_of_kind(TracedKind::Recv), "receive"),
         (color_of_kind(TracedKind::Collective), "collective"),
         (color_of_kind(TracedKind::Remote), "window"),
         (color_of_kind(TracedKind::Epoch), "epoch"),
         (SPAN_COLORS[0], "span"),
-        (WAIT_COLOR, "the application waits"),
     ];
+    let strips = STRIPS.map(|strip| (strip.color, strip.name));
     let mut x = LEFT;
-    for (color, name) in legend {
+    for (color, name) in kinds.into_iter().chain(strips) {
         let _ = writeln!(
             svg,
             "<rect x=\"{x}\" y=\"10\" width=\"10\" height=\"10\" fill=\"{color}\"/><text x=\"{}\" y=\"19\">{name}</text>",
             x + 14.0
         );
-        x += 95.0;
+        x += 30.0 + 6.0 * number(name.len());
     }
     svg.push_str(body);
     let ticks = 6_u32;
@@ -225,7 +256,7 @@ fn framed(scale: &TimeScale, height: f64, body: &str, has_more: bool) -> String 
     if has_more {
         let _ = writeln!(
             svg,
-            "<text x=\"{:.0}\" y=\"19\" text-anchor=\"end\">the first {ARROWS_MAX} messages have lines</text>",
+            "<text x=\"{:.0}\" y=\"19\" text-anchor=\"end\">the first {ARROWS_MAX} arrows are drawn</text>",
             WIDTH - RIGHT
         );
     }

@@ -244,15 +244,19 @@ impl JobProfile {
         heat_map::svg(self.size, self.pairs.iter())
     }
 
-    /// Returns the lines of each rank as a table with commas.
+    /// Returns the lines of each rank as a table with commas. Sizes are powers of two, each with the number of operations of that
+    /// many bytes or more: `8:100 1024:2`.
     pub(crate) fn csv(&self) -> String {
         let mut text = String::from(
-            "rank,what,at,count,bytes,waited_ns,late_sender_ns,late_receiver_ns,imbalance_ns\n",
+            "rank,what,at,count,bytes,waited_ns,late_sender_ns,late_receiver_ns,imbalance_ns,sizes\n",
         );
         for (key, entry) in &self.lines {
+            let sizes = entry.sizes.iter();
+            let sizes = sizes.map(|(power, count)| format!("{}:{count}", 1_u64 << power));
+            let sizes: Vec<String> = sizes.collect();
             let _ = writeln!(
                 text,
-                "{},{},{},{},{},{},{},{},{}",
+                "{},{},{},{},{},{},{},{},{},{}",
                 key.rank,
                 quoted(&key.what),
                 quoted(&key.at),
@@ -261,7 +265,8 @@ impl JobProfile {
                 entry.waited,
                 entry.late_sender,
                 entry.late_receiver,
-                entry.imbalance
+                entry.imbalance,
+                sizes.join(" ")
             );
         }
         text

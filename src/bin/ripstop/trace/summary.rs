@@ -19,6 +19,9 @@ pub(crate) struct RankExposure {
     pub(crate) hidden: u64,
 }
 
+/// Shortest time in nanoseconds that counts as computation: the call of an operation and the first poll of its future take less.
+pub(crate) const COMPUTED_MIN: u64 = 1000;
+
 /// Ranks that the text lists. Of more, it lists those that waited longest.
 const LISTED_MAX: usize = 32;
 
@@ -47,8 +50,15 @@ pub(crate) fn exposed_spans(rank: &RankTimeline) -> Vec<[u64; 2]> {
     union(waits.collect())
 }
 
+/// Returns the times that [`hidden_spans`] returns and that are long enough for a picture.
+pub(crate) fn visible_hidden_spans(rank: &RankTimeline) -> Vec<[u64; 2]> {
+    let mut hidden = hidden_spans(rank);
+    hidden.retain(|[from, to]| to - from >= COMPUTED_MIN);
+    hidden
+}
+
 /// Returns the times during which operations of this rank were in flight and the application waited for none.
-pub(crate) fn hidden_spans(rank: &RankTimeline) -> Vec<[u64; 2]> {
+fn hidden_spans(rank: &RankTimeline) -> Vec<[u64; 2]> {
     let in_flight = in_flight_spans(rank);
     let exposed = exposed_spans(rank);
     let mut hidden = Vec::new();
@@ -144,7 +154,8 @@ pub(crate) fn json(timeline: &JobTimeline) -> Value {
     });
     json!({
         "schema": 1, "size": timeline.size, "ranks": ranks.collect::<Vec<_>>(), "nodes": nodes.collect::<Vec<_>>(),
-        "messages": timeline.messages.len(), "backward": timeline.backward, "notes": timeline.notes,
+        "messages": timeline.messages.len(), "epochs": timeline.epochs.len(), "backward": timeline.backward,
+        "notes": timeline.notes,
     })
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use ripstop_rt::internal::trace::format::{TracedKind, TracedOp, TracedSpan};
 
+use super::arrows::{JoinedEpoch, TimelineArrow};
 use super::clocks::{self, ClockBound, NodeClock};
 use super::files::JobTraces;
 use super::span_tracks::{DEPTH_MAX, SpanTrack};
@@ -14,9 +15,11 @@ pub(crate) struct JobTimeline {
     pub(crate) ranks: Vec<RankTimeline>,
     /// Messages whose two ends are known.
     pub(crate) messages: Vec<TracedMessage>,
+    /// Epochs of two ranks, of which both are known.
+    pub(crate) epochs: Vec<JoinedEpoch>,
     /// Machines, with their clocks.
     pub(crate) nodes: Vec<TracedNode>,
-    /// Messages that seem to end before they begin, because clocks are not aligned exactly.
+    /// Messages, posts and completions that seem to end before they begin, because clocks are not aligned exactly.
     pub(crate) backward: usize,
     /// What the reader of the timeline must know.
     pub(crate) notes: Vec<String>,
@@ -41,6 +44,7 @@ pub(crate) struct RankTimeline {
     pub(crate) spans: Vec<TracedSpan>,
     pub(crate) span_texts: Vec<String>,
     pub(crate) flushes: Vec<[u64; 2]>,
+    pub(crate) agent_turns: Vec<[u64; 2]>,
     pub(crate) lost: u64,
     /// Number of operations and spans that are not in memory.
     pub(crate) left_out: u64,
@@ -94,25 +98,26 @@ const LANES_MAX: usize = 32;
 impl RankTimeline {
     /// Lays the operations out on as few lanes as possible. Also returns the number of operations that found no room.
     pub(crate) fn lanes(&self) -> (Vec<TimelineLane>, usize) {
-        let (mut all, mut left_out) = (Vec::new(), 0);
-        for kinds in LANE_KINDS {
-            let mut lanes: Vec<TimelineLane> = Vec::new();
-            let ops = self.ops.iter().enumerate();
-            for (at, op) in ops.filter(|(_, op)| kinds.contains(&op.kind)) {
-                let free = lanes.iter_mut().find(|lane| lane.end <= op.begin);
-                if let Some(lane) = free {
-                    lane.end = op.end;
-                    lane.ops.push(at);
-                } else if lanes.len() < LANES_MAX {
-                    let (end, ops) = (op.end, vec![at]);
-                    lanes.push(TimelineLane { kinds, ops, end });
-                } else {
-                    left_out += 1;
-                }
+        let mut of_kinds = LANE_KINDS.map(|kinds| (kinds, Vec::new()));
+        let mut left_out = 0;
+        for (at, op) in self.ops.iter().enumerate() {
+            let mut found = of_kinds.iter_mut();
+            let Some((kinds, lanes)) = found.find(|(kinds, _)| kinds.contains(&op.kind)) else {
+                continue;
+            };
+            let is_free = |lane: &&mut TimelineLane| lane.end <= op.begin;
+            if let Some(lane) = lanes.iter_mut().find(is_free) {
+                lane.end = op.end;
+                lane.ops.push(at);
+            } else if lanes.len() < LANES_MAX {
+                let (kinds, end, ops) = (*kinds, op.end, vec![at]);
+                lanes.push(TimelineLane { kinds, ops, end });
+            } else {
+                left_out += 1;
             }
-            all.extend(lanes);
         }
-        (all, left_out)
+        let lanes = of_kinds.into_iter().flat_map(|(_, lanes)| lanes);
+        (lanes.collect(), left_out)
     }
 
     /// Returns a rank that has only these spans.
@@ -127,20 +132,12 @@ impl RankTimeline {
             spans,
             span_texts: Vec::new(),
             flushes: Vec::new(),
+            agent_turns: Vec::new(),
             lost: 0,
             left_out: 0,
             kept_until: None,
             node: 0,
         }
-    }
-
-    /// Returns for each operation whether it has a lane.
-    fn drawn(&self) -> Vec<bool> {
-        let mut drawn = vec![false; self.ops.len()];
-        for lane in self.lanes().0 {
-            lane.ops.iter().for_each(|at| drawn[*at] = true);
-        }
-        drawn
     }
 
     pub(crate) fn text(&self, number: u32) -> &str {
@@ -176,6 +173,9 @@ impl RankTimeline {
             TracedKind::Epoch if op.peer.is_none() => {
                 format!("{} epoch of window {tag}", self.text(op.name))
             }
+            TracedKind::Epoch if self.is_exposure(op) => {
+                format!("exposure of window {tag} to {peer}")
+            }
             TracedKind::Epoch => format!("{} epoch of window {tag} at {peer}", self.text(op.name)),
         }
     }
@@ -195,6 +195,7 @@ impl JobTimeline {
         let mut timeline = Self {
             ranks: Vec::new(),
             messages: Vec::new(),
+            epochs: Vec::new(),
             nodes: Vec::new(),
             backward: 0,
             notes,
@@ -218,7 +219,8 @@ impl JobTimeline {
                 boots.len() - 1
             });
             let mut ops = content.ops;
-            ops.sort_by_key(|op| op.begin);
+            // Operations are long, and so are moved once.
+            ops.sort_by_cached_key(|op| op.begin);
             let mut spans = content.spans;
             spans.sort_by_key(|span| (span.begin, u64::MAX - span.end));
             timeline.ranks.push(RankTimeline {
@@ -230,6 +232,7 @@ impl JobTimeline {
                 spans,
                 span_texts: content.span_texts,
                 flushes: content.flushes,
+                agent_turns: content.agent_turns,
                 lost: content.lost,
                 left_out: content.left_out,
                 kept_until: trace.kept_until,
@@ -238,6 +241,7 @@ impl JobTimeline {
         }
         timeline.nodes = nodes;
         timeline.join_messages();
+        timeline.join_epochs();
         timeline.align(unaligned)?;
         Ok(timeline)
     }
@@ -264,8 +268,9 @@ impl JobTimeline {
                 }
             }
         }
-        sends.sort_unstable();
-        recvs.sort_unstable();
+        // Those of each rank and stream are in order, which the stable sort is fast with.
+        sends.sort();
+        recvs.sort();
         // A message that was probed has arrived once, and its receive is in front of its probes.
         recvs.dedup_by_key(|(key, number, ..)| (*key, *number));
         let mut recvs = recvs.into_iter().peekable();
@@ -327,22 +332,23 @@ impl JobTimeline {
             };
         }
         self.shift();
-        let is_backward =
-            |message: &&TracedMessage| self.op(message.recv).end < self.op(message.send).begin;
-        self.backward = self.messages.iter().filter(is_backward).count();
+        let is_backward = |arrow: &TimelineArrow| {
+            let [from, to] = self.times(arrow);
+            to < from
+        };
+        self.backward = self.arrows().filter(is_backward).count();
         Ok(())
     }
 
     fn clock_bounds(&self) -> Vec<ClockBound> {
-        let bound = |from: OpPlace, to: OpPlace| {
-            let (begin, end) = (self.op(from).begin, self.op(to).end);
+        let bound = |from: OpPlace, to: OpPlace, [begin, end]: [u64; 2]| {
             let [from, to] = [from, to].map(|(rank, _)| self.ranks[rank].node);
             let margin = end.wrapping_sub(begin).cast_signed();
             ClockBound { from, to, margin }
         };
-        let messages = self.messages.iter();
-        let mut bounds: Vec<ClockBound> = messages
-            .map(|message| bound(message.send, message.recv))
+        let mut bounds: Vec<ClockBound> = self
+            .arrows()
+            .map(|arrow| bound(arrow.from, arrow.to, self.times(&arrow)))
             .filter(|bound| bound.from != bound.to)
             .collect();
         for members in self.collectives().values() {
@@ -364,7 +370,8 @@ impl JobTimeline {
             }
             for (from, [last, _]) in &ends {
                 for (_, [_, first]) in ends.iter().filter(|(to, _)| *to != from) {
-                    bounds.push(bound(*last, *first));
+                    let times = [self.op(*last).begin, self.op(*first).end];
+                    bounds.push(bound(*last, *first, times));
                 }
             }
         }
@@ -398,8 +405,8 @@ impl JobTimeline {
                 span.begin = shifted(rank.node, span.begin);
                 span.end = shifted(rank.node, span.end);
             }
-            for flush in &mut rank.flushes {
-                *flush = flush.map(|time| shifted(rank.node, time));
+            for times in rank.flushes.iter_mut().chain(&mut rank.agent_turns) {
+                *times = times.map(|time| shifted(rank.node, time));
             }
             rank.kept_until = rank.kept_until.map(|time| shifted(rank.node, time));
         }
@@ -409,16 +416,6 @@ impl JobTimeline {
             ops.chain(rank.spans.iter().map(|span| span.end))
         });
         self.end = ends.max().unwrap_or(0);
-    }
-
-    /// Returns the messages whose two ends have a lane.
-    pub(crate) fn drawn_messages(&self) -> Vec<TracedMessage> {
-        let drawn: Vec<Vec<bool>> = self.ranks.iter().map(RankTimeline::drawn).collect();
-        let is_drawn = |(rank, op): OpPlace| drawn[rank][op];
-        let messages = self.messages.iter().copied();
-        messages
-            .filter(|message| is_drawn(message.send) && is_drawn(message.recv))
-            .collect()
     }
 
     /// Notes how many operations have no lane.
@@ -460,17 +457,6 @@ impl JobTimeline {
             }
         };
         self.nodes.iter().map(line).collect()
-    }
-
-    /// Returns a sentence about messages that seem to go back in time.
-    pub(crate) fn backward_note(&self) -> Option<String> {
-        (self.backward > 0).then(|| {
-            format!(
-                "{} of {} messages seem to arrive before they are sent: the clocks are not aligned well enough",
-                self.backward,
-                self.messages.len()
-            )
-        })
     }
 }
 

@@ -1,17 +1,20 @@
 //! Which part of a timeline is wanted: ranks, a span of time, and at most so many operations.
 
+use std::time::Duration;
+
 use ripstop_rt::internal::trace::format::TracedOp;
 
+use super::arrows::JoinedEpoch;
 use super::timeline::{JobTimeline, OpPlace, RankTimeline, TracedMessage};
 
 /// Which operations are wanted.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct TimelineCut {
     /// Ranks; all if empty.
     pub(crate) ranks: Vec<u32>,
-    /// Seconds since the first operation.
-    pub(crate) from: Option<f64>,
-    pub(crate) to: Option<f64>,
+    /// Nanoseconds since the first operation.
+    pub(crate) from: u64,
+    pub(crate) to: u64,
 }
 
 impl JobTimeline {
@@ -26,14 +29,7 @@ impl JobTimeline {
                 self.size
             ));
         }
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "the conversion saturates"
-        )]
-        let nanos = |seconds: f64| (seconds * 1e9) as u64;
-        let from = cut.from.map_or(0, nanos);
-        let mut to = cut.to.map_or(u64::MAX, nanos);
+        let (from, mut to) = (cut.from, cut.to);
         let is_wanted = |rank: u32| cut.ranks.is_empty() || cut.ranks.contains(&rank);
         let (mut begins, mut left_out): (Vec<u64>, u64) = (Vec::new(), 0);
         for rank in self.ranks.iter().filter(|rank| is_wanted(rank.rank)) {
@@ -72,7 +68,11 @@ impl JobTimeline {
                  and --max-mib allows more"
             ));
         }
-        self.keep(|rank, begin, end| is_wanted(rank) && end >= from && begin <= to);
+        let is_whole = cut.ranks.is_empty() && from == 0 && to == u64::MAX;
+        if !is_whole {
+            self.keep(|rank, begin, end| is_wanted(rank) && end >= from && begin <= to);
+        }
+        self.remove_empty_ranks();
         Ok(())
     }
 
@@ -91,6 +91,9 @@ impl JobTimeline {
             rank.ops.retain(|_| is_here.next() == Some(true));
             rank.spans
                 .retain(|span| is_kept(rank.rank, span.begin, span.end));
+            for times in [&mut rank.flushes, &mut rank.agent_turns] {
+                times.retain(|[begin, end]| is_kept(rank.rank, *begin, *end));
+            }
             places.push(new);
         }
         let moved = |(rank, op): OpPlace| Some((rank, places[rank][op]?));
@@ -102,7 +105,11 @@ impl JobTimeline {
                 Some(TracedMessage { send, recv })
             })
             .collect();
-        self.remove_empty_ranks();
+        let epochs = self.epochs.iter().filter_map(|epoch| {
+            let (exposure, access) = (moved(epoch.exposure)?, moved(epoch.access)?);
+            Some(JoinedEpoch { exposure, access })
+        });
+        self.epochs = epochs.collect();
     }
 
     /// Removes ranks of which nothing is drawn.
@@ -118,8 +125,22 @@ impl JobTimeline {
         for message in &mut self.messages {
             (message.send, message.recv) = (moved(message.send), moved(message.recv));
         }
+        for epoch in &mut self.epochs {
+            (epoch.exposure, epoch.access) = (moved(epoch.exposure), moved(epoch.access));
+        }
         self.ranks.retain(is_drawn);
     }
+}
+
+/// Returns the nanoseconds of a text with seconds.
+///
+/// # Errors
+/// The text is something else, or the time is before the first operation.
+pub(crate) fn parse_time(text: &str) -> Result<u64, String> {
+    let seconds = text.parse().ok();
+    let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let nanos = time.and_then(|time| u64::try_from(time.as_nanos()).ok());
+    nanos.ok_or_else(|| "expected seconds since the first operation, such as 1.5".to_owned())
 }
 
 /// Returns the ranks of the text `0-3,7`.
