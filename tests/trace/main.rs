@@ -10,6 +10,7 @@
 #[path = "../support/role.rs"]
 mod role;
 
+mod browser;
 mod events;
 mod files;
 mod known_programs;

@@ -1,4 +1,4 @@
-//! Programs of other projects that some tests need: launchers that start ranks, and what makes hosts on this machine.
+//! Programs of other projects that some tests need: launchers that start ranks, a browser, and what makes hosts on this machine.
 
 use crate::{
     programs,
@@ -38,9 +38,12 @@ pub(crate) fn prepare(
         })
 }
 
-/// Launchers, and Debian's packages that contain them.
-pub(crate) const LAUNCHERS: [(&str, &str); 2] =
-    [("mpiexec.hydra", "mpich"), ("orterun", "openmpi-bin")];
+/// Launchers, and the browser that shows the page of a trace, and Debian's packages that contain them.
+pub(crate) const LAUNCHERS: [(&str, &str); 3] = [
+    ("mpiexec.hydra", "mpich"),
+    ("orterun", "openmpi-bin"),
+    ("chromium", "chromium"),
+];
 
 /// What makes hosts on this machine, and Debian's packages that contain it.
 pub(crate) const FOR_HOSTS: [(&str, &str); 2] = [("sshd", "openssh-server"), ("ip", "iproute2")];

@@ -19,9 +19,9 @@ cargo xtask test [--all] [--install]
     --all      all tests: also those with the other reactor, on simulated fabrics, over TCP, over several hosts of this
                machine and over the software Portals, the large simulations, and the documentation's examples: more than half
                an hour
-    --install  installs the launchers that tests start ranks under (Debian's mpich and openmpi-bin) and, with --all, what hosts
-               on this machine need (openssh-server and iproute2), as root. Without it nothing is installed, and the tests
-               that need a missing program are left out and named
+    --install  installs the launchers that tests start ranks under (Debian's mpich and openmpi-bin), a browser (chromium) and,
+               with --all, what hosts on this machine need (openssh-server and iproute2), as root. Without it nothing is
+               installed, and the tests that need a missing program are left out and named
 
 Example: cargo xtask test --all --install";
 
