@@ -1,5 +1,7 @@
 //! Measurements across hosts: they end, and print a line for each size.
 
+use std::{fs, path::Path, process::Command};
+
 use serde_json::Value;
 
 use super::{
@@ -19,7 +21,55 @@ pub(super) const CASES: &[HostsCase] = &[
             measure(world, "h1:2,h2:2", words, 5)
         },
     },
+    HostsCase {
+        name: "clocks of two hosts, compared by the messages of a trace",
+        run: compare_clocks,
+    },
 ];
+
+/// Traces messages between two hosts. The trace of the second one then names another start of the machine, so that its clock is
+/// compared. In truth the hosts have one clock, so the offset that is found is the error that was made.
+fn compare_clocks(world: &HostsView) -> Result<(), String> {
+    let folder = world.built.join("trace-of-hosts");
+    fs::create_dir_all(&folder).map_err(|why| format!("{}: {why}", folder.display()))?;
+    let compared = compare_clocks_in(world, &folder);
+    fs::remove_dir_all(&folder).map_err(|why| format!("{}: {why}", folder.display()))?;
+    let [offset, error] = compared?;
+    println!("        the clock of h2 is {offset} ns off, and at most {error} ns by its messages");
+    (error > 0 && offset.abs() <= error)
+        .then_some(())
+        .ok_or_else(|| "the clock of h2 is further off than its messages allow".to_owned())
+}
+
+/// Returns the offset of the second clock, and how wrong it may be.
+fn compare_clocks_in(world: &HostsView, folder: &Path) -> Result<[i64; 2], String> {
+    let trace = folder.join("run");
+    let mut job = world.job(
+        "--hosts h1,h2",
+        "ripstop",
+        "perf latency --size 8 --iters 2000",
+    );
+    job.env("RIPSTOP_TRACE", &trace);
+    ends(start(job)?, 0, &[])?;
+    let second = folder.join("run.1");
+    let io = |why| format!("{}: {why}", second.display());
+    let mut bytes = fs::read(&second).map_err(io)?;
+    bytes[BOOT..BOOT + 6].copy_from_slice(b"second");
+    fs::write(&second, bytes).map_err(io)?;
+    let mut command = Command::new(world.built.join("ripstop"));
+    let output = command.args(["trace", "--json"]).arg(&trace).output();
+    let output = output.map_err(|why| format!("ripstop trace: {why}"))?;
+    let table: Value = serde_json::from_slice(&output.stdout)
+        .map_err(|why| format!("{why}: {}", String::from_utf8_lossy(&output.stderr)))?;
+    let nanos = |field: &str| table["nodes"][1][field].as_i64();
+    match (nanos("offset_ns"), nanos("error_ns")) {
+        (Some(offset), Some(error)) if table["backward"] == 0 => Ok([offset, error]),
+        _ => Err(format!("messages that go back, or no clocks: {table}")),
+    }
+}
+
+/// Place of the start of the machine in the head of a trace.
+const BOOT: usize = 40;
 
 /// Runs a measurement of `ripstop perf`, which prints at least so many lines of figures.
 pub(super) fn measure(
