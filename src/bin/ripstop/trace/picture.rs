@@ -91,7 +91,9 @@ pub(super) fn svg(timeline: &JobTimeline) -> String {
             y += LANE;
         }
         for strip in &STRIPS {
-            for times in (strip.times)(rank) {
+            // The agent may make turns after the last operation.
+            let times = (strip.times)(rank).into_iter();
+            for times in times.filter(|[begin, _]| *begin < to) {
                 let place = [y + 4.0 * f64::from(strip.row), 3.0];
                 bar(&mut body, &scale, times, place, strip.color, strip.name);
             }
