@@ -5,15 +5,15 @@
 //! time. A slot has a number and a checksum, by which a reader notices a snapshot that is being written. Readers belong to other
 //! processes, perhaps of another version, and the contents may be anything: a reader gets a sentence then, and nothing worse.
 
+mod records;
+
 use std::{io, os::fd::AsFd};
 
 use bytemuck::{Pod, Zeroable, bytes_of};
 use rustix::io::pread;
 
-use super::snapshot::{
-    PublishedComm, PublishedPeer, PublishedWait, RankPhase, RankSnapshot, RecordedTotals,
-    StoredGroup, WaitKind,
-};
+use self::records::{CommRecord, PeerRecord, StoredRecord, WaitRecord};
+use super::snapshot::{RankPhase, RankSnapshot, RecordedTotals};
 
 /// Name of the memfd. Under `/proc/PID/fd` it is `/memfd:ripstop-view (deleted)`.
 pub const VIEW_NAME: &str = "ripstop-view";
@@ -85,61 +85,10 @@ struct SlotHead {
     recorded: [u64; 7],
 }
 
-#[derive(Clone, Copy, Pod, Zeroable)]
-#[repr(C)]
-struct WaitRecord {
-    id: u64,
-    sig: u64,
-    bytes: u64,
-    since: u64,
-    kind: u32,
-    comm: u32,
-    peer: u32,
-    tag: u32,
-    flags: u32,
-    name_len: u32,
-    at_len: u32,
-    zero: u32,
-}
-
-#[derive(Clone, Copy, Pod, Zeroable)]
-#[repr(C)]
-struct CommRecord {
-    members: u64,
-    comm: u32,
-    size: u32,
-    next: u32,
-    last_len: u32,
-}
-
-#[derive(Clone, Copy, Pod, Zeroable)]
-#[repr(C)]
-struct StoredRecord {
-    sig: u64,
-    count: u64,
-    bytes: u64,
-    source: u32,
-    comm: u32,
-    tag: u32,
-    name_len: u32,
-}
-
-#[derive(Clone, Copy, Pod, Zeroable)]
-#[repr(C)]
-struct PeerRecord {
-    rank: u32,
-    sent: u32,
-    received: u32,
-}
-
 const PASSIVE: u32 = 1;
 const TRUNCATED: u32 = 2;
 const ALL_PEERS: u32 = 4;
 const RECORDED: u32 = 8;
-
-const HAS_PEER: u32 = 1;
-const HAS_TAG: u32 = 2;
-const AWAITED: u32 = 4;
 
 const _: () = assert!(size_of::<ViewHead>() as u64 <= PULSE_AT);
 const _: () = assert!(SLOTS_AT[0] + SLOT_LEN as u64 <= SLOTS_AT[1]);
@@ -397,120 +346,6 @@ fn body_len(head: &SlotHead) -> Option<usize> {
         len.checked_add((count as usize).checked_mul(each)?)
     })?;
     (len <= SLOT_LEN - size_of::<SlotHead>()).then_some(len)
-}
-
-impl WaitRecord {
-    fn of(wait: &PublishedWait) -> Self {
-        let flag = |is_set, flag| if is_set { flag } else { 0 };
-        Self {
-            id: wait.id,
-            sig: wait.sig,
-            bytes: wait.bytes,
-            since: wait.since,
-            kind: wait.kind as u32,
-            comm: wait.comm,
-            peer: wait.peer.unwrap_or(0),
-            tag: wait.tag.unwrap_or(0),
-            flags: flag(wait.peer.is_some(), HAS_PEER)
-                | flag(wait.tag.is_some(), HAS_TAG)
-                | flag(wait.is_awaited, AWAITED),
-            name_len: count(wait.name.len()),
-            at_len: count(wait.at.len()),
-            zero: 0,
-        }
-    }
-
-    fn wait(&self, text: &mut &[u8]) -> Option<PublishedWait> {
-        Some(PublishedWait {
-            kind: WaitKind::of_code(self.kind)?,
-            id: self.id,
-            comm: self.comm,
-            peer: (self.flags & HAS_PEER != 0).then_some(self.peer),
-            tag: (self.flags & HAS_TAG != 0).then_some(self.tag),
-            sig: self.sig,
-            bytes: self.bytes,
-            is_awaited: self.flags & AWAITED != 0,
-            since: self.since,
-            name: take_text(text, self.name_len)?,
-            at: take_text(text, self.at_len)?,
-        })
-    }
-}
-
-impl CommRecord {
-    fn of(comm: &PublishedComm) -> Self {
-        Self {
-            members: comm.members,
-            comm: comm.comm,
-            size: comm.size,
-            next: comm.next,
-            last_len: count(comm.last.len()),
-        }
-    }
-
-    fn comm(&self, text: &mut &[u8]) -> Option<PublishedComm> {
-        Some(PublishedComm {
-            comm: self.comm,
-            size: self.size,
-            members: self.members,
-            next: self.next,
-            last: take_text(text, self.last_len)?,
-        })
-    }
-}
-
-impl StoredRecord {
-    fn of(group: &StoredGroup) -> Self {
-        Self {
-            sig: group.sig,
-            count: group.count,
-            bytes: group.bytes,
-            source: group.source,
-            comm: group.comm,
-            tag: group.tag,
-            name_len: count(group.name.len()),
-        }
-    }
-
-    fn group(&self, text: &mut &[u8]) -> Option<StoredGroup> {
-        Some(StoredGroup {
-            source: self.source,
-            comm: self.comm,
-            tag: self.tag,
-            sig: self.sig,
-            count: self.count,
-            bytes: self.bytes,
-            name: take_text(text, self.name_len)?,
-        })
-    }
-}
-
-impl PeerRecord {
-    const fn of(peer: &PublishedPeer) -> Self {
-        let &PublishedPeer {
-            rank,
-            sent,
-            received,
-        } = peer;
-        Self {
-            rank,
-            sent,
-            received,
-        }
-    }
-
-    const fn peer(self) -> PublishedPeer {
-        let Self {
-            rank,
-            sent,
-            received,
-        } = self;
-        PublishedPeer {
-            rank,
-            sent,
-            received,
-        }
-    }
 }
 
 /// Returns the first items that fit.

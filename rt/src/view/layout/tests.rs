@@ -6,7 +6,10 @@ use rustix::{
     io::pwrite,
 };
 
-use super::*;
+use super::{
+    super::snapshot::{PublishedComm, PublishedPeer, PublishedWait, StoredGroup, WaitKind},
+    *,
+};
 
 fn snapshot(number: u64, waits: usize) -> RankSnapshot {
     let wait = |id: usize| PublishedWait {
