@@ -1,6 +1,6 @@
 //! Each fault by which jobs hang, and the last line of its report.
 
-use crate::{RIPSTOP, StuckJob, place, stuck};
+use crate::{RIPSTOP, StuckJob, place, roles::UNREAD, stuck};
 
 #[test]
 fn ranks_that_receive_from_each_other_in_a_ring_are_deadlocked() {
@@ -140,6 +140,18 @@ fn a_rank_without_an_agent_that_computes_is_named_too() {
 }
 
 #[test]
+fn messages_that_a_rank_without_an_agent_does_not_take_are_counted() {
+    let inline = [("RIPSTOP_PROGRESS", "inline")];
+    let job = StuckJob::start_with(3, "unread_inline", &[], &inline);
+    let pattern = "verdict: rank 1 computes for * s without calling the runtime (* % of a processor); 2 ranks wait for it; * \
+                   messages have come for it and no thread takes them: RIPSTOP_PROGRESS=thread would";
+    let text = job.report(pattern, 1);
+    let (_, rest) = text.split_once("ranks wait for it; ").unwrap();
+    let count: u32 = rest.split(' ').next().unwrap().parse().unwrap();
+    assert!(count <= 2 * UNREAD, "more than were sent: {text}");
+}
+
+#[test]
 fn a_stopped_rank_is_named_with_the_command_that_continues_it() {
     let job = StuckJob::start(3, "stopped");
     job.report(
@@ -183,8 +195,54 @@ fn a_rank_that_never_starts_is_named() {
 #[test]
 fn a_window_that_is_not_posted_is_named() {
     let job = StuckJob::start(2, "unposted");
+    let at = place("start without a post");
     job.report(
-        "verdict: rank 0 waits for rank 1 to post window *; rank 1 awaits something that is not communication",
+        &format!(
+            "verdict: rank 0 waits for rank 1 to post window * ({at}); rank 1 awaits something that is not communication"
+        ),
+        1,
+    );
+}
+
+#[test]
+fn a_window_whose_access_is_not_completed_is_named() {
+    let job = StuckJob::start(2, "uncompleted");
+    let at = place("wait without a complete");
+    job.report(
+        &format!(
+            "verdict: rank 0 waits for rank 1 to complete its accesses to window * ({at}); rank 1 awaits something that is not \
+             communication"
+        ),
+        1,
+    );
+}
+
+#[test]
+fn a_lock_that_its_holder_keeps_is_named_with_the_holder() {
+    let job = StuckJob::start(3, "unlocked");
+    let at = place("lock that is held");
+    job.report(
+        &format!(
+            "verdict: rank 2 waits for the lock of window * of rank 0 ({at}), which rank 1 holds; rank 1 awaits something that \
+             is not communication"
+        ),
+        1,
+    );
+    let (text, code) = stuck(&[&job.pid().to_string(), "--json"]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("\"holder\":1"), "{text}");
+}
+
+#[test]
+fn a_holder_that_waits_for_the_rank_that_wants_its_lock_is_deadlocked_with_it() {
+    let job = StuckJob::start(3, "lock_ring");
+    let at = place("lock that is held");
+    job.report(
+        &format!(
+            "verdict: deadlock: rank 1 receives from 2 ({}) -> rank 2 waits for the lock of window * of rank 0 ({at}), which \
+             rank 1 holds",
+            place("recv under the lock")
+        ),
         1,
     );
 }

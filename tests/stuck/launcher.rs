@@ -101,6 +101,12 @@ fn the_time_limit_says_what_the_ranks_waited_for() {
 /// Kills a rank once its view says which operation it has ended last.
 #[track_caller]
 fn kill_after(job: &StuckJob, number: u32, last: &str) {
+    kill_once(job, number, |view| view["last_ended"] == last);
+}
+
+/// Kills a rank once its view is as it should be.
+#[track_caller]
+fn kill_once(job: &StuckJob, number: u32, is_ready: impl Fn(&Value) -> bool) {
     let end = crate::now() + crate::GUARD;
     let pid = loop {
         let (text, _) = stuck(&[&job.pid().to_string(), "--json"]);
@@ -108,11 +114,10 @@ fn kill_after(job: &StuckJob, number: u32, last: &str) {
         let ranks = document["jobs"][0]["ranks"].as_array();
         let mut ranks = ranks.into_iter().flatten();
         let rank = ranks.find(|rank| rank["rank"] == number);
-        let is_there = |rank: &&Value| rank["view"]["last_ended"] == last;
-        if let Some(rank) = rank.filter(is_there) {
+        if let Some(rank) = rank.filter(|rank| is_ready(&rank["view"])) {
             break rank["pid"].as_i64().unwrap();
         }
-        assert!(crate::now() < end, "no {last} in {text}");
+        assert!(crate::now() < end, "rank {number} is not ready: {text}");
     };
     let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
     kill_process(pid, Signal::KILL).unwrap();
@@ -135,6 +140,42 @@ fn a_rank_that_was_killed_after_a_message_is_named_with_it() {
         1,
     );
     kill_after(&job, 0, "send to rank 1");
+}
+
+#[test]
+fn the_last_operations_are_readable_after_a_rank_was_killed_that_has_not_slept_since() {
+    let inline = [("RIPSTOP_PROGRESS", "inline")];
+    let job = StuckJob::start_with(2, "killed_inline", &["--keep-going"], &inline);
+    let at = place("recv before the loop");
+    let has_received = |view: &Value| {
+        let last = view["last_operations"].as_array();
+        let last = last.and_then(|all| all.last());
+        last.is_some_and(|last| last["event"] == "ended" && last["at"] == *at)
+    };
+    kill_once(&job, 1, has_received);
+    let recv = format!("recv from rank 0, tag 4, communicator 0, {at}");
+    let text = job.report(
+        &format!("verdict: rank 1 (pid *) has ended, after {recv}"),
+        1,
+    );
+    let last = text
+        .lines()
+        .find(|line| line.starts_with("  last operations of rank 1: "));
+    assert!(
+        last.is_some_and(|line| line.ends_with(&format!("{recv} ended"))),
+        "{text}"
+    );
+    let (text, _) = stuck(&[&job.pid().to_string(), "--full", "--json"]);
+    let document: Value = serde_json::from_str(&text).unwrap();
+    let ranks = document["jobs"][0]["ranks"].as_array().unwrap();
+    let killed = ranks.iter().find(|rank| rank["rank"] == 1).unwrap();
+    let ended = killed["view"]["last_operations"].as_array().unwrap().last();
+    let ended = ended.unwrap();
+    assert_eq!(ended["event"], "ended", "{text}");
+    assert_eq!(
+        (&ended["bytes"], &ended["peer"]),
+        (&(1 << 20).into(), &0.into())
+    );
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::{future::pending, hint::spin_loop, path::Path, time::Duration};
 
 use ripstop::{Collectives, Comm, Max, Runtime, Window};
-use rustix::process::{Signal, getpid, kill_process};
+use rustix::process::{DumpableBehavior, Signal, getpid, kill_process, set_dumpable_behavior};
 
 pub(crate) const ROLE: &str = "STUCK_TEST_ROLE";
 
@@ -65,18 +65,29 @@ pub(crate) async fn play(role: &str, world: &Comm) -> Result<(), ripstop::Error>
             world.recv::<u8>(0, 4).await?; // recv before the kill
             pending().await
         }
-        ("computes" | "computes_inline" | "stopped", _) => leaves(role, world).await?,
+        ("not_dumpable", 0) => {
+            world.recv::<u8>(1, 9).await?; // recv from a rank that is not dumpable
+        }
+        ("not_dumpable", _) => {
+            set_dumpable_behavior(DumpableBehavior::NotDumpable).unwrap();
+            pending().await
+        }
+        ("killed_inline", 0) => {
+            let sent = world.send(1, 4, vec![0_u64; 1 << 17]);
+            sent.await.map_err(|_| unsent())?;
+            pending().await
+        }
+        ("killed_inline", _) => {
+            world.recv::<u64>(0, 4).await?; // recv before the loop
+            compute()
+        }
+        ("computes" | "computes_inline" | "unread_inline" | "stopped", _) => {
+            leaves(role, world).await?;
+        }
         ("killed", _) => {
             kill_process(getpid(), Signal::KILL).unwrap();
         }
-        ("unposted", 0) => {
-            let window = Window::<u64>::allocate(world, 1).await?;
-            let _access = window.start(&[1]).await?;
-        }
-        ("unposted", _) => {
-            let _window = Window::<u64>::allocate(world, 1).await?;
-            pending().await
-        }
+        ("unposted" | "uncompleted" | "unlocked" | "lock_ring", _) => windows(role, world).await?,
         ("slow", _) => loop {
             world.barrier().await?;
             world.sleep(Duration::from_millis(20)).await;
@@ -131,6 +142,9 @@ async fn unmatched(role: &str, world: &Comm) -> Result<(), ripstop::Error> {
     Ok(())
 }
 
+/// Messages that each of two ranks sends to a rank that computes.
+pub(crate) const UNREAD: u32 = 50;
+
 /// After a barrier, rank 1 computes or is stopped, and the others wait for it.
 async fn leaves(role: &str, world: &Comm) -> Result<(), ripstop::Error> {
     world.barrier().await?; // last barrier
@@ -138,11 +152,49 @@ async fn leaves(role: &str, world: &Comm) -> Result<(), ripstop::Error> {
         kill_process(getpid(), Signal::STOP).unwrap();
     }
     if world.rank() == 1 {
-        loop {
-            spin_loop();
-        }
+        compute();
+    }
+    for _ in 0..if role == "unread_inline" { UNREAD } else { 0 } {
+        world.send(1, 2, vec![1_u8]).await.map_err(|_| unsent())?;
     }
     world.recv::<u8>((world.rank() + 2) % 3, 1).await?;
+    Ok(())
+}
+
+/// Epochs and locks of windows that another rank does not open or end.
+async fn windows(role: &str, world: &Comm) -> Result<(), ripstop::Error> {
+    let mut window = Window::<u64>::allocate(world, 1).await?;
+    match (role, world.rank()) {
+        ("unposted", 0) => {
+            let _access = window.start(&[1]).await?; // start without a post
+        }
+        ("uncompleted", 0) => {
+            window.post(&[1])?.wait().await?; // wait without a complete
+        }
+        ("uncompleted", _) => {
+            let _access = window.start(&[0]).await?;
+            pending().await
+        }
+        ("unlocked" | "lock_ring", me) => {
+            let window = window.into_passive().await?;
+            match me {
+                0 => pending().await,
+                1 => {
+                    let _lock = window.lock_exclusive(0).await?;
+                    world.send(2, 1, vec![1_u8]).await.map_err(|_| unsent())?;
+                    if role == "lock_ring" {
+                        world.recv::<u8>(2, 2).await?; // recv under the lock
+                    }
+                    pending().await
+                }
+                _ => {
+                    world.recv::<u8>(1, 1).await?;
+                    let _lock = window.lock_exclusive(0).await?; // lock that is held
+                }
+            }
+        }
+        _ => pending().await,
+    }
     Ok(())
 }
 
@@ -229,6 +281,12 @@ async fn crossed(world: &Comm) -> Result<(), ripstop::Error> {
 
 fn unsent() -> ripstop::Error {
     panic!("a message that waits is not refused")
+}
+
+fn compute() -> ! {
+    loop {
+        spin_loop();
+    }
 }
 
 fn wait_for_ever() -> ! {

@@ -6,6 +6,6 @@ mod remote;
 mod wide_word;
 
 pub(crate) use available::room as available;
-pub use region::{MemoryRegion, RegionWord, WeakRegion};
-pub(crate) use region::{RegionWords, prefetch_for_read, prefetch_line};
+pub use region::{MemoryRegion, RegionWord, RegionWords, WeakRegion};
+pub(crate) use region::{prefetch_for_read, prefetch_line};
 pub use remote::RemoteRegion;

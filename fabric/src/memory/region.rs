@@ -41,7 +41,7 @@ pub struct WeakRegion {
 
 /// Words of a region, checked once to be inside it.
 #[derive(Clone)]
-pub(crate) struct RegionWords {
+pub struct RegionWords {
     start: NonNull<AtomicU64>,
     len: usize,
     /// Keeps the words mapped.
@@ -314,7 +314,8 @@ impl MemoryRegion {
     ///
     /// # Panics
     /// Panics if they are not inside the region, not aligned, or the region is mapped read-only.
-    pub(crate) fn words(&self, offset: usize, len: usize) -> RegionWords {
+    #[must_use]
+    pub fn words(&self, offset: usize, len: usize) -> RegionWords {
         self.check_word(offset, 8);
         RegionWords {
             start: self.at(offset, len * 8).cast(),

@@ -16,6 +16,7 @@ mod down;
 mod flush;
 mod footprint;
 mod liveness;
+mod noted_ops;
 mod pending_ops;
 mod point_to_point;
 mod preconnect;
@@ -206,6 +207,7 @@ impl Engine {
     pub(crate) fn turn(&mut self, now: ClockTime) -> u32 {
         self.core.p2p.common.now = now;
         let mut events = self.driver.progress(ARRIVALS_MAX, &mut self.core).events;
+        self.core.p2p.common.note_events(events);
         if self.core.programs.has_slot_waiters() {
             self.disturb();
             events += self.collectives().poll_collective_slots();

@@ -3,21 +3,26 @@
 
 use std::{collections::BTreeMap, panic::Location};
 
-use super::{EngineCore, stall_probe};
+use super::{
+    EngineCore, stall_probe,
+    window::{AwaitedEpoch, AwaitedLockHolder},
+};
 use crate::{
     buffer::TypeSig,
     group::{RankGroup, WorldRank},
     ops::{EndedOp, OpInfo, OpState},
-    view::{PublishedComm, PublishedPeer, PublishedWait, RankSnapshot, StoredGroup, WaitKind},
+    view::{
+        PublishedComm, PublishedLock, PublishedPeer, PublishedWait, RankSnapshot, StoredGroup,
+        WaitKind, layout::PEERS_MAX,
+    },
 };
 
-/// Most operations, communicators and kinds of unexpected messages in a snapshot. A view has room for about that many.
+/// Most operations, communicators, kinds of unexpected messages and holders of locks in a snapshot. A view has room for about
+/// that many.
 const WAITS_MAX: usize = 800;
 const COMMS_MAX: usize = 256;
 const STORED_MAX: usize = 64;
-
-/// Most peers in a snapshot.
-const PEERS_MAX: usize = 1024;
+const LOCKS_MAX: usize = 64;
 
 /// Members of a communicator that its hash covers.
 const HASHED_MAX: usize = 64;
@@ -36,8 +41,11 @@ impl EngineCore {
         waits.extend(self.message_waits());
         let mut comms = self.published_comms();
         let mut stored = self.published_messages();
-        let is_truncated =
-            waits.len() > WAITS_MAX || comms.len() > COMMS_MAX || stored.len() > STORED_MAX;
+        let mut locks = self.published_locks();
+        let is_truncated = waits.len() > WAITS_MAX
+            || comms.len() > COMMS_MAX
+            || stored.len() > STORED_MAX
+            || locks.len() > LOCKS_MAX;
         let ended = self.ended(arrived, &comms);
         let peers = self.published_peers();
         let last_ended = self.last_ended(&comms);
@@ -45,19 +53,22 @@ impl EngineCore {
         waits.truncate(WAITS_MAX);
         comms.truncate(COMMS_MAX);
         stored.truncate(STORED_MAX);
+        locks.truncate(LOCKS_MAX);
         RankSnapshot {
             is_passive: self.is_at_rest(),
             is_truncated,
             posted,
             arrived,
             ended,
+            events: self.p2p.common.recorders.noted_events().unwrap_or(0),
             has_all_peers: peers.len() == self.p2p.common.peers.len(),
             peers,
             waits,
             comms,
             stored,
+            locks,
             last_ended,
-            recorded: self.p2p.common.recorded(),
+            recorded: self.p2p.common.recorders.traced_totals(),
             ..RankSnapshot::default()
         }
     }
@@ -193,19 +204,12 @@ impl EngineCore {
             .recovery
             .waiting_agreed()
             .map(|report| wait(WaitKind::Agree, report.ctx, None, None, line(report.at)));
-        let epochs = self
-            .windows
-            .published_waits()
-            .into_iter()
-            .map(|(id, rank, kind)| {
-                wait(
-                    kind,
-                    id.context,
-                    Some(rank),
-                    Some(id.sequence),
-                    String::new(),
-                )
-            });
+        let epochs = self.windows.published_waits().into_iter().map(
+            |AwaitedEpoch { id, rank, kind, at }| {
+                let at = at.map_or_else(String::new, line);
+                wait(kind, id.context, Some(rank), Some(id.sequence), at)
+            },
+        );
         agreements.chain(epochs).collect()
     }
 
@@ -228,6 +232,17 @@ impl EngineCore {
                     .programs
                     .last_collective_of(&self.p2p.common.calls, ctx + 1)
                     .unwrap_or_default(),
+            })
+            .collect()
+    }
+
+    fn published_locks(&self) -> Vec<PublishedLock> {
+        let holders = self.windows.awaited_lock_holders().into_iter();
+        holders
+            .map(|AwaitedLockHolder { id, rank }| PublishedLock {
+                comm: id.context & !1,
+                window: id.sequence,
+                holder: rank.0,
             })
             .collect()
     }

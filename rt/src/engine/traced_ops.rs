@@ -1,6 +1,6 @@
-//! What the engine reports to the rank's trace (rt/src/trace).
+//! What the engine reports to the rank's trace (rt/src/trace). Begins that the flight ring notes, too, are passed on to it.
 //!
-//! Without a trace, each of these functions is a look at one flag. The paths that have no room for a look come here from a
+//! Without a trace, each of these functions is a look at one flag otherwise. The paths that have no room for a look come here from a
 //! branch that they have anyway: a send, because a communicator might be revoked; a receive, because an adapter might match
 //! tags; the end of an operation, because a program might be notified of it.
 
@@ -14,20 +14,19 @@ use crate::{
     ops::{OpInfo, OpState, TRACED},
     proto::{collective_id::CollectiveId, wire::OpId},
     trace::{PairedEpoch, TraceRecorder, TracedCollective, TracedKind, WindowCall},
-    view::RecordedTotals,
 };
 
 impl Engine {
     /// Records all operations from now on.
     pub(crate) fn start_trace(&mut self, recorder: TraceRecorder) {
-        self.core.p2p.common.trace = Some(Box::new(recorder));
+        self.core.p2p.common.recorders.set_trace(recorder);
         self.core.p2p.common.unusual = true;
         self.core.p2p.look_at_each_recv();
     }
 
     /// Writes what was recorded so far.
     pub(crate) fn flush_trace(&mut self) {
-        if let Some(trace) = &mut self.core.p2p.common.trace {
+        if let Some(trace) = self.core.p2p.common.recorders.trace() {
             trace.flush();
         }
     }
@@ -37,14 +36,14 @@ impl Engine {
         &mut self,
         now: impl FnOnce() -> ClockTime,
     ) -> Option<ClockTime> {
-        let trace = self.core.p2p.common.trace.as_mut()?;
+        let trace = self.core.p2p.common.recorders.trace()?;
         trace.flush_in_time(now())
     }
 
     /// Returns the recorder, if there is one, and records nothing from now on.
     #[cold]
-    pub(crate) fn take_trace(&mut self) -> Option<Box<TraceRecorder>> {
-        self.core.p2p.common.trace.take()
+    pub(crate) fn take_trace(&mut self) -> Option<TraceRecorder> {
+        self.core.p2p.common.recorders.take_trace()
     }
 }
 
@@ -60,6 +59,7 @@ impl EngineCore {
     /// Records that a collective begins or continues as an operation.
     #[inline]
     pub(super) fn trace_run(&mut self, call: &RunCall, op: OpId) {
+        self.p2p.common.note_begin(op);
         if self.p2p.common.unusual {
             self.record_collective(call);
             self.p2p.common.record_run(call.id(), op);
@@ -68,7 +68,7 @@ impl EngineCore {
 
     #[cold]
     fn record_collective(&mut self, call: &RunCall) {
-        let Some(trace) = &mut self.p2p.common.trace else {
+        let Some(trace) = self.p2p.common.recorders.trace() else {
             return;
         };
         let lens = call.program.lens();
@@ -83,20 +83,15 @@ impl EngineCore {
 }
 
 impl EngineCommons {
-    /// Returns what the operations that were recorded so far have moved and waited for; `None` without a trace.
-    pub(super) fn recorded(&self) -> Option<RecordedTotals> {
-        Some(self.trace.as_ref()?.totals())
-    }
-
     /// Returns true if this rank records a trace.
-    pub(crate) const fn is_traced(&self) -> bool {
-        self.trace.is_some()
+    pub(crate) fn is_traced(&self) -> bool {
+        self.recorders.has_trace()
     }
 
     /// Returns the time for a record that is made later, or 0 without a trace.
     #[inline]
     pub(crate) fn trace_time(&self) -> u64 {
-        if self.unusual && self.trace.is_some() {
+        if self.unusual && self.recorders.has_trace() {
             machine_nanos()
         } else {
             0
@@ -106,7 +101,7 @@ impl EngineCommons {
     /// Records a turn of the agent that began at this time, if something has happened in it.
     pub(crate) fn trace_agent_turn(&mut self, begin: u64, events: u32) {
         if events > 0
-            && let Some(trace) = &mut self.trace
+            && let Some(trace) = self.recorders.trace()
         {
             trace.agent_turn(begin);
         }
@@ -117,7 +112,7 @@ impl EngineCommons {
     pub(super) fn trace_send(&mut self, info: &OpInfo, bytes: usize, begin: u64) {
         if self.unusual
             && is_of_application(info)
-            && let Some(trace) = &mut self.trace
+            && let Some(trace) = self.recorders.trace()
         {
             self.wakers.extend(trace.sent_at_once(info, bytes, begin));
         }
@@ -126,7 +121,7 @@ impl EngineCommons {
     /// Records a receive that was just posted, and may have its message already.
     #[cold]
     pub(super) fn trace_recv(&mut self, op: OpId) {
-        if self.trace.is_none() {
+        if !self.recorders.has_trace() {
             return;
         }
         let Some(slot) = self.ops.get(op) else {
@@ -150,6 +145,7 @@ impl EngineCommons {
     /// Records that an operation begins.
     #[inline]
     pub(super) fn trace_op(&mut self, kind: TracedKind, op: OpId) {
+        self.note_begin(op);
         if self.unusual {
             self.record_op(kind, op);
         }
@@ -157,7 +153,7 @@ impl EngineCommons {
 
     #[cold]
     fn record_op(&mut self, kind: TracedKind, op: OpId) {
-        if let Some(trace) = &mut self.trace
+        if let Some(trace) = self.recorders.trace()
             && let Some(slot) = self.ops.get(op)
             && is_of_application(&slot.info)
         {
@@ -170,7 +166,7 @@ impl EngineCommons {
     #[inline]
     pub(crate) fn trace_wait(&mut self, op: OpId) {
         if self.unusual
-            && let Some(trace) = &mut self.trace
+            && let Some(trace) = self.recorders.trace()
         {
             trace.awaited(op);
         }
@@ -183,7 +179,7 @@ impl EngineCommons {
             OpState::Done(landed) => Some(landed),
             _ => None,
         };
-        if let Some(trace) = &mut self.trace {
+        if let Some(trace) = self.recorders.trace() {
             self.wakers.extend(trace.ended(op, landed.as_ref()));
         }
     }
@@ -191,7 +187,7 @@ impl EngineCommons {
     /// Records that the future of an operation was dropped.
     #[cold]
     pub(super) fn trace_drop(&mut self, op: OpId) {
-        if let Some(trace) = &mut self.trace {
+        if let Some(trace) = self.recorders.trace() {
             self.wakers.extend(trace.dropped(op));
         }
     }
@@ -206,7 +202,7 @@ impl EngineCommons {
 
     #[cold]
     fn record_phase(&mut self, op: OpId, is_send: bool) {
-        if let Some(trace) = &mut self.trace {
+        if let Some(trace) = self.recorders.trace() {
             let slot = self.ops.live(op);
             slot.marks |= TRACED;
             trace.phase_began(op, &slot.info, slot.area.len, is_send);
@@ -215,7 +211,7 @@ impl EngineCommons {
 
     #[cold]
     fn record_run(&mut self, id: CollectiveId, op: OpId) {
-        if let Some(trace) = &mut self.trace {
+        if let Some(trace) = self.recorders.trace() {
             trace.collective_is(id, op);
             self.ops.live(op).marks |= TRACED;
         }
@@ -225,7 +221,7 @@ impl EngineCommons {
     #[inline]
     pub(super) fn trace_collective_wait(&mut self, id: CollectiveId) {
         if self.unusual
-            && let Some(trace) = &mut self.trace
+            && let Some(trace) = self.recorders.trace()
         {
             trace.collective_awaited(id);
         }
@@ -235,7 +231,7 @@ impl EngineCommons {
     #[inline]
     pub(super) fn trace_collective_end(&mut self, id: CollectiveId) {
         if self.unusual
-            && let Some(trace) = &mut self.trace
+            && let Some(trace) = self.recorders.trace()
         {
             self.wakers.extend(trace.collective_ended(id));
         }
@@ -265,7 +261,7 @@ impl EngineCommons {
     #[inline]
     pub(super) fn trace_epoch(&mut self, id: WindowId, rank: Option<WorldRank>, call: WindowCall) {
         if self.unusual
-            && let Some(trace) = &mut self.trace
+            && let Some(trace) = self.recorders.trace()
         {
             trace.epoch_began(id, rank, call);
         }
@@ -274,7 +270,7 @@ impl EngineCommons {
     /// Records that this rank may access another one, which has posted.
     #[cold]
     pub(crate) fn trace_access(&mut self, epoch: PairedEpoch, at: &'static Location<'static>) {
-        if let Some(trace) = &mut self.trace {
+        if let Some(trace) = self.recorders.trace() {
             trace.access_began(epoch, at);
         }
     }
@@ -282,7 +278,7 @@ impl EngineCommons {
     /// Records that this rank is about to post to another one.
     #[cold]
     pub(crate) fn trace_exposure(&mut self, epoch: PairedEpoch, at: &'static Location<'static>) {
-        if let Some(trace) = &mut self.trace {
+        if let Some(trace) = self.recorders.trace() {
             trace.exposure_began(epoch, at);
         }
     }
@@ -290,7 +286,7 @@ impl EngineCommons {
     /// Records that the exposure to this rank is over.
     #[cold]
     pub(crate) fn trace_exposure_end(&mut self, id: WindowId, origin: WorldRank) {
-        if let Some(trace) = &mut self.trace {
+        if let Some(trace) = self.recorders.trace() {
             self.wakers.extend(trace.exposure_ended(id, origin));
         }
     }
@@ -299,7 +295,7 @@ impl EngineCommons {
     #[inline]
     pub(crate) fn trace_epoch_end(&mut self, id: WindowId, rank: Option<WorldRank>) {
         if self.unusual
-            && let Some(trace) = &mut self.trace
+            && let Some(trace) = self.recorders.trace()
         {
             self.wakers.extend(trace.epoch_ended(id, rank));
         }
@@ -309,7 +305,7 @@ impl EngineCommons {
     #[inline]
     pub(super) fn trace_window_wait_end(&mut self, listener: u64) {
         if self.unusual
-            && let Some(trace) = &mut self.trace
+            && let Some(trace) = self.recorders.trace()
         {
             self.wakers.extend(trace.window_wait_ended(listener));
         }

@@ -57,7 +57,8 @@ pub mod view {
     pub use crate::{
         clock::machine_nanos,
         view::{
-            PERIOD, ProcessStat, PublishedComm, PublishedPeer, PublishedWait, RankPhase,
+            FLIGHT_RECORDS, FlightEvent, FlightKind, FlightRecord, PERIOD, ProcessStat,
+            PublishedComm, PublishedLock, PublishedPeer, PublishedWait, RankFlight, RankPhase,
             RankSnapshot, RecordedTotals, StoredGroup, WaitKind, layout, look, report,
         },
     };

@@ -143,12 +143,15 @@ impl JobLink {
 }
 
 impl RuntimeParts {
-    /// Makes the engine report failed peers, and record a trace if the settings say so.
+    /// Makes the engine report failed peers, note operations in the rank's view, and record a trace if the settings say so.
     ///
     /// # Errors
     /// The same as those of [`start_trace`](Self::start_trace).
     pub(crate) fn start_reports(&mut self) -> Result<()> {
         self.report_failures();
+        if let Some(view) = &self.view {
+            self.engine.start_flight(view.flight_recorder());
+        }
         self.start_trace()
     }
 

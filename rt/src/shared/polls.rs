@@ -241,7 +241,10 @@ impl RuntimeShared {
                 turns
             });
             if *left == 0 || engine.core.p2p.common.has_deferred() || self.engine.is_wanted() {
-                engine.core.windows().remember_window(id, place, waker);
+                engine
+                    .core
+                    .windows()
+                    .remember_window(id, place, waker, call);
                 watch(&mut engine);
                 // Check again: an event before the watch was set woke no thread, and another thread may sleep on the
                 // driver.

@@ -5,7 +5,7 @@ use crate::{
     clock::ClockTime,
     engine::Engine,
     view::{
-        PERIOD, RankPhase, ViewPublisher,
+        PERIOD, RankFlight, RankPhase, ViewPublisher,
         layout::{RankView, ViewHead},
     },
 };
@@ -32,6 +32,7 @@ impl RuntimeShared {
         // these threads parks.
         snapshot.is_passive &= matches!(sleeper, SleeperKind::Application | SleeperKind::Agent);
         engine.flush_trace();
+        engine.note_sleep();
         // A thread that parks later sees this snapshot.
         view.write(snapshot, self.seat.has_waiting(), now);
         None
@@ -45,6 +46,7 @@ impl RuntimeShared {
             head: ViewHead::new(self.place.rank.0, self.place.size, 0),
             is_current: true,
             snapshot,
+            flight: RankFlight::default(),
         }
     }
 

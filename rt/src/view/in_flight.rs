@@ -23,8 +23,7 @@ impl OperationInFlight {
         self.wait.peer.map(|rank| rank as usize)
     }
 
-    /// Returns the source line that began the operation, as `file:line`. It is empty where the runtime does not know it: for
-    /// epochs of windows.
+    /// Returns the source line that began the operation, as `file:line`. It is empty where the runtime does not know it.
     #[must_use]
     pub fn at(&self) -> &str {
         &self.wait.at

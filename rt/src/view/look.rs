@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{
-    ProcessStat,
+    FLIGHT_RECORDS, ProcessStat, RankFlight,
     layout::{RankView, VIEW_NAME, ViewHead},
     report::{ObservedJob, ObservedRank, ProcessState},
 };
@@ -104,6 +104,12 @@ impl SeenRank {
     #[must_use]
     pub fn last_words(&self) -> Option<String> {
         RankView::read(&*self.file).ok()?.last_words()
+    }
+
+    /// Returns the whole flight ring, if it can be read.
+    #[must_use]
+    pub fn whole_flight(&self) -> Option<RankFlight> {
+        RankFlight::read(&*self.file, FLIGHT_RECORDS).ok()
     }
 
     fn look(&self) -> LookedRank {
@@ -241,7 +247,38 @@ fn kernel_function(pid: u32) -> String {
 mod tests {
     use std::path::Path;
 
-    use super::{innermost_pid, open_view};
+    use super::{JobLook, LookedRank, ProcessStat, RankView, innermost_pid, open_view};
+    use crate::view::{RankPhase, report::ProcessState};
+
+    #[test]
+    fn a_process_with_the_number_of_a_rank_that_has_ended_is_not_taken_for_it() {
+        let look = |started| {
+            let view = RankView::resting(0, 1, RankPhase::Elsewhere);
+            let rank = LookedRank {
+                head: view.head,
+                pid: 812,
+                view: Ok(view),
+                stat: Some(ProcessStat {
+                    state: b'S',
+                    parent: 1,
+                    ticks: 5,
+                    started,
+                }),
+                sleeps_in: String::new(),
+                ended: None,
+            };
+            JobLook::of_ranks("job".to_owned(), 1, vec![rank])
+        };
+        let state = |second| {
+            let observed = look(second).observed_after(&look(700));
+            observed.ranks.into_iter().next().unwrap().process
+        };
+        assert!(matches!(state(700), ProcessState::Alive { .. }));
+        assert!(
+            matches!(state(701), ProcessState::Ended { .. }),
+            "another process"
+        );
+    }
 
     #[test]
     fn what_is_no_regular_file_is_not_opened_as_a_view() {

@@ -10,11 +10,13 @@
 //! - `publisher`: when a rank writes. A thread that falls asleep writes a snapshot if the last one is at least [`PERIOD`] old.
 //!   Otherwise it shortens its sleep, and writes when that has passed. So operations cost nothing, and after `PERIOD` at most, a
 //!   rank that waits has a true view. A rank that computes has one too, because its agent sleeps meanwhile and says so.
+//! - [`RankFlight`]: the last operations that the rank has begun and ended, written while they go on.
 //! - [`report`](mod@report): what is wrong with a job, from the views of its ranks. Pure.
 //!
 //! A view cannot say when an operation began, only when it was first seen in flight. And a rank without an agent that computes
 //! shows its last snapshot, marked as not current.
 
+mod flight;
 mod in_flight;
 pub mod layout;
 pub mod look;
@@ -23,12 +25,14 @@ mod publisher;
 pub mod report;
 mod snapshot;
 
+pub use flight::{FLIGHT_RECORDS, FlightEvent, FlightKind, FlightRecord, RankFlight};
+pub(crate) use flight::{FlightNote, FlightRecorder};
 pub use in_flight::OperationInFlight;
 pub use process_stat::ProcessStat;
 pub(crate) use publisher::ViewPublisher;
 pub use snapshot::{
-    PublishedComm, PublishedPeer, PublishedWait, RankPhase, RankSnapshot, RecordedTotals,
-    StoredGroup, WaitKind,
+    PublishedComm, PublishedLock, PublishedPeer, PublishedWait, RankPhase, RankSnapshot,
+    RecordedTotals, StoredGroup, WaitKind,
 };
 
 use std::time::Duration;

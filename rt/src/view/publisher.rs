@@ -1,16 +1,18 @@
 //! Writes the view of a rank.
 
-use std::{collections::BTreeMap, io, os::fd::OwnedFd};
-
-use bytemuck::bytes_of;
-use rustix::{
-    fs::{MemfdFlags, memfd_create},
-    io::pwrite,
+use std::{
+    collections::BTreeMap,
+    io,
+    os::fd::{AsFd, OwnedFd},
 };
 
+use bytemuck::bytes_of;
+use ripstop_fabric::memory::MemoryRegion;
+use rustix::io::pwrite;
+
 use super::{
-    RankPhase, RankSnapshot,
-    layout::{AWAKE, PULSE_AT, SLOTS_AT, VIEW_NAME, ViewHead, ViewPulse, encode},
+    FlightRecorder, RankPhase, RankSnapshot,
+    layout::{AWAKE, PULSE_AT, SLOTS_AT, VIEW_LEN, VIEW_NAME, ViewHead, ViewPulse, encode},
 };
 use crate::{
     boot::Boot,
@@ -20,7 +22,7 @@ use crate::{
 /// The rank's own end of its view. A rank that cannot write has no view, and is otherwise as every rank.
 #[derive(Debug)]
 pub(crate) struct ViewPublisher {
-    memory: OwnedFd,
+    memory: MemoryRegion,
     head: ViewHead,
     /// Number of the last snapshot.
     number: u64,
@@ -88,17 +90,22 @@ impl ViewPublisher {
     }
 
     fn named(name: &str, boot: &Boot) -> Option<Self> {
-        let memory = memfd_create(name, MemfdFlags::CLOEXEC).ok()?;
+        let memory = MemoryRegion::create(name, VIEW_LEN, false).ok()?;
         let head = ViewHead::new(boot.rank, boot.size, 0);
         Some(Self::new(memory, head))
     }
 
     /// Returns the memory, which is readable also after the rank has ended.
     pub(crate) fn memory(&self) -> io::Result<OwnedFd> {
-        self.memory.try_clone()
+        self.memory.as_fd().try_clone_to_owned()
     }
 
-    fn new(memory: OwnedFd, head: ViewHead) -> Self {
+    /// Returns the recorder of the view's flight ring. A view has one.
+    pub(crate) fn flight_recorder(&self) -> FlightRecorder {
+        FlightRecorder::new(self.memory.clone())
+    }
+
+    fn new(memory: MemoryRegion, head: ViewHead) -> Self {
         let mut view = Self {
             memory,
             head,
@@ -122,6 +129,7 @@ impl ViewPublisher {
         // A rank that never sleeps says nothing more.
         self.write_snapshot(RankSnapshot {
             phase: RankPhase::Elsewhere,
+            has_all_peers: true, // there are none yet
             ..RankSnapshot::default()
         });
         self.mark_awake();
@@ -225,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_rank_that_has_left_stays_left_whatever_its_agent_writes() {
-        let memory = memfd_create(VIEW_NAME, MemfdFlags::CLOEXEC).unwrap();
+        let memory = MemoryRegion::create("ripstop-test-view", VIEW_LEN, false).unwrap();
         let mut view = ViewPublisher::new(memory, ViewHead::new(0, 1, 0)).joined(7);
         let elsewhere = || RankSnapshot {
             phase: RankPhase::Elsewhere,

@@ -23,6 +23,8 @@ pub struct RankSnapshot {
     /// change tells something, and the number may go back: when a communicator is dropped, and when a count of 32 bits begins
     /// again.
     pub ended: u64,
+    /// Events of the driver that the rank had handled, as [`RankFlight::events`](super::RankFlight::events) counts them.
+    pub events: u64,
     /// True if `peers` has all peers in contact.
     pub has_all_peers: bool,
     /// Peers in contact.
@@ -33,6 +35,8 @@ pub struct RankSnapshot {
     pub comms: Vec<PublishedComm>,
     /// Messages that no receive has taken.
     pub stored: Vec<StoredGroup>,
+    /// Ranks that hold the lock of this rank's memory in a window, for which others wait.
+    pub locks: Vec<PublishedLock>,
     /// The operation of the application that ended last, as `recv from rank 2, file:line`. Empty if it is not known.
     pub last_ended: String,
     /// What the operations of the application have moved and waited for so far; `None` unless the rank records a trace.
@@ -178,6 +182,17 @@ pub struct StoredGroup {
     pub bytes: u64,
     /// Elements of the first message.
     pub name: String,
+}
+
+/// A rank that holds the lock of the memory which the rank of the view has in a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PublishedLock {
+    /// Even number of the window's communicator.
+    pub comm: u32,
+    /// Number of the window.
+    pub window: u32,
+    /// World rank of the holder.
+    pub holder: u32,
 }
 
 impl RankSnapshot {

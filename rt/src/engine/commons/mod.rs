@@ -8,6 +8,7 @@ mod groups;
 mod library_events;
 #[cfg(test)]
 pub(super) mod lone_rank;
+mod op_recorders;
 pub(super) mod peer;
 pub(super) mod program_events;
 pub(super) mod rank_map;
@@ -23,6 +24,7 @@ use self::{
     collective_registry::LazyCollectiveRegistry,
     exposed_keys::ExposedKeys,
     groups::GroupTable,
+    op_recorders::OpRecorders,
     peer::EnginePeers,
     program_events::{ProgramEvent, ProgramJob},
 };
@@ -41,7 +43,6 @@ use crate::{
         wire::{self, OpId, WireKind},
     },
     reactor::{TimerId, Timers},
-    trace::TraceRecorder,
 };
 
 /// What is known of the engine since it was used for anything but the short way (rt/src/engine/calm.rs).
@@ -101,8 +102,7 @@ pub(crate) struct EngineCommons {
     pub(super) now: ClockTime,
     /// One-sided commands in flight at the driver.
     pub(super) commands_in_flight: u32,
-    /// Records operations, if the rank was started with `RIPSTOP_TRACE`.
-    pub(super) trace: Option<Box<TraceRecorder>>,
+    pub(super) recorders: OpRecorders,
 }
 
 impl EngineCommons {
@@ -138,7 +138,7 @@ impl EngineCommons {
             jobs: Vec::new(),
             now: ClockTime::default(),
             commands_in_flight: 0,
-            trace: None,
+            recorders: OpRecorders::default(),
         }
     }
 
@@ -159,6 +159,7 @@ impl EngineCommons {
 
     /// Sets the waker to call when the operation completes.
     pub(crate) fn set_waker(&mut self, op: OpId, waker: &Waker) {
+        self.note_wait(op);
         let before = self.ops.remember(op, waker);
         self.let_go(before);
     }
@@ -226,6 +227,13 @@ impl EngineCommons {
         self.wakers.len() | self.garbage.len() | self.jobs.len() != 0
     }
 
+    /// Completes a receive for which a future waits, and which belongs to no program. Its waker is collected.
+    pub(super) fn land_awaited(&mut self, op: OpId, landed: MessageStatus) {
+        self.note_end(op, Some(&landed));
+        let waker = self.ops.live(op).land(landed);
+        self.wakers.extend(waker);
+    }
+
     /// Completes an operation. Its waker is collected, to be called without a lock. An operation without a future is released.
     pub(super) fn complete_op(&mut self, id: OpId, outcome: Result<MessageStatus, ErrorKind>) {
         self.exposed.close(id);
@@ -234,6 +242,8 @@ impl EngineCommons {
             return self.fail_lent(id, outcome);
         }
         self.offers -= u32::from(slot.state.is_offered());
+        self.note_end(id, outcome.as_ref().ok());
+        let slot = self.ops.live(id);
         let is_detached_send = slot.marks != 0 && slot.orphan && slot.state.is_sending();
         let waker = match outcome {
             Ok(landed) => slot.land(landed),

@@ -33,7 +33,7 @@ impl EngineCommons {
     /// Returns true if the communicator was revoked, or the collective of one rank belongs into the trace.
     #[cold]
     fn is_watched(&self, id: CollectiveId, is_alone: bool) -> bool {
-        is_alone && self.trace.is_some() || self.calls.is_revoked(id.context)
+        is_alone && self.recorders.has_trace() || self.calls.is_revoked(id.context)
     }
 
     /// Revokes a context with all its messages. Returns false if it was revoked already.

@@ -194,14 +194,15 @@ impl PointToPoint {
         if slot.is_in_program() {
             self.common.program_events.push(ProgramEvent::Part(op));
         } else if slot.marks != 0
-            && let Some(trace) = &mut self.common.trace
+            && let Some(trace) = self.common.recorders.trace()
         {
             let reports = trace.ended(op, Some(&landed));
             self.common.wakers.extend(reports);
         }
-        let waker = slot.land(landed);
-        if let Some(waker) = waker {
-            self.common.wakers.push(waker);
+        if slot.waker.is_none() {
+            slot.land_unawaited(landed);
+        } else {
+            self.common.land_awaited(op, landed);
         }
         self.pay_back(envelope.source, bytes);
         Ok(())

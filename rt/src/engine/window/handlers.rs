@@ -221,7 +221,8 @@ impl WindowPart<'_> {
             return;
         };
         let listeners = mem::take(&mut end.listeners);
-        self.common.wakers.extend(listeners.into_values());
+        let wakers = listeners.into_values().map(|future| future.waker);
+        self.common.wakers.extend(wakers);
         if end.closed {
             self.free_idle_window(id);
         }
@@ -238,7 +239,8 @@ impl WindowPart<'_> {
             self.windows.ends.insert(id, end);
             return;
         }
-        self.common.wakers.extend(end.listeners.into_values());
+        let wakers = end.listeners.into_values().map(|future| future.waker);
+        self.common.wakers.extend(wakers);
         for (rank, peer_end) in end.peer_ends {
             if self.common.peers.down(rank).is_some() {
                 continue;

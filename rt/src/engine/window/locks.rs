@@ -105,6 +105,14 @@ impl WindowLock {
         let_in
     }
 
+    /// Returns the ranks that hold the lock, if other ranks wait for it.
+    pub(super) fn awaited_holders(&self) -> Vec<WorldRank> {
+        if self.queue.is_empty() {
+            return Vec::new();
+        }
+        self.inside.keys().copied().collect()
+    }
+
     /// Returns true if another rank holds the lock exclusively.
     pub(super) fn excludes(&self, rank: WorldRank) -> bool {
         let alone = |(&inside, &want): (&WorldRank, &WindowLockKind)| {
@@ -314,6 +322,7 @@ mod tests {
         );
         assert!(door.leave(one).is_empty());
         assert_eq!(door.leave(two), [(three, WindowLockKind::Exclusive)]);
+        assert_eq!(door.awaited_holders(), [three]);
         assert!(
             !door.request(five, WindowLockKind::Shared)
                 && door.excludes(four)
@@ -327,6 +336,7 @@ mod tests {
             ]
         );
         assert!(door.knows(five) && !door.knows(three));
+        assert!(door.awaited_holders().is_empty(), "no rank waits");
     }
 
     #[test]

@@ -38,6 +38,7 @@ mod wide_element;
 use std::{
     collections::{BTreeMap, BTreeSet},
     ops::{Deref, DerefMut},
+    panic::Location,
     sync::{Arc, atomic::AtomicU32},
     task::Waker,
 };
@@ -73,6 +74,7 @@ use crate::{
     error::ErrorKind,
     group::{RankGroup, WorldRank},
     proto::wire::{CounterKeysHeader, HeaderBase, WindowCountHeader, WireKind},
+    trace::WindowCall,
     view::WaitKind,
 };
 
@@ -124,8 +126,8 @@ struct WindowEndState {
     key: RemoteRegion,
     /// Neighbors by world rank.
     peer_ends: BTreeMap<WorldRank, PeerEndState>,
-    /// Wakers of futures that wait for any change of this window.
-    listeners: BTreeMap<u64, Waker>,
+    /// Futures that wait for any change of this window.
+    listeners: BTreeMap<u64, WaitingWindowCall>,
     fences: Option<WindowFences>,
     /// True while an epoch of fences may be open, in which this rank may store to the memory of all members.
     in_fence_epoch: bool,
@@ -136,6 +138,29 @@ struct WindowEndState {
     held_up_by: AtomicU32,
     /// True once the application has dropped its handle.
     closed: bool,
+}
+
+/// A future that waits for a window.
+struct WaitingWindowCall {
+    waker: Waker,
+    /// The call that it is, or a part of; `None` for the introduction of neighbors.
+    call: Option<WindowCall>,
+}
+
+/// An epoch or a lock of this rank that waits for another rank.
+pub(super) struct AwaitedEpoch {
+    pub(super) id: WindowId,
+    pub(super) rank: WorldRank,
+    /// What that rank has to do.
+    pub(super) kind: WaitKind,
+    /// Source line of the call that waits, if it is known.
+    pub(super) at: Option<&'static Location<'static>>,
+}
+
+/// A rank that holds the lock of this rank's memory while others wait for the lock.
+pub(super) struct AwaitedLockHolder {
+    pub(super) id: WindowId,
+    pub(super) rank: WorldRank,
 }
 
 impl WindowWaiterSlot {
@@ -254,14 +279,19 @@ impl LazyWindowTable {
         waited.chain(in_fences).collect()
     }
 
-    /// Returns what the futures of each window may wait for: the window, the rank, and what that rank has to do.
-    pub(super) fn published_waits(&self) -> Vec<(WindowId, WorldRank, WaitKind)> {
+    /// Returns what the futures of each window may wait for.
+    pub(super) fn published_waits(&self) -> Vec<AwaitedEpoch> {
         let ends = self.0.iter().flat_map(|all| &all.ends);
         let awaited = ends.filter(|(_, end)| !end.listeners.is_empty());
         let mut waits = Vec::new();
         for (&id, end) in awaited {
+            let wait = |rank, kind| {
+                let call = end.call_that_awaits(kind)?;
+                let at = call.map(|call| call.at);
+                Some(AwaitedEpoch { id, rank, kind, at })
+            };
             let fence = end.fences.as_ref().and_then(WindowFences::awaited);
-            waits.extend(fence.map(|rank| (id, rank, WaitKind::WindowFence)));
+            waits.extend(fence.and_then(|rank| wait(rank, WaitKind::WindowFence)));
             for (&rank, peer_end) in &end.peer_ends {
                 let kinds = [
                     (peer_end.starts_waiting > 0, WaitKind::WindowPost),
@@ -272,10 +302,21 @@ impl LazyWindowTable {
                     ),
                 ];
                 let kinds = kinds.into_iter().filter(|(waits, _)| *waits);
-                waits.extend(kinds.map(|(_, kind)| (id, rank, kind)));
+                waits.extend(kinds.filter_map(|(_, kind)| wait(rank, kind)));
             }
         }
         waits
+    }
+
+    /// Returns the holders of the locks for which other ranks wait.
+    pub(super) fn awaited_lock_holders(&self) -> Vec<AwaitedLockHolder> {
+        let ends = self.0.iter().flat_map(|all| &all.ends);
+        let holders = ends.flat_map(|(&id, end)| {
+            let holders = end.access_guard.with_lock(|door| door.awaited_holders());
+            let holder = move |rank| AwaitedLockHolder { id, rank };
+            holders.into_iter().map(holder)
+        });
+        holders.collect()
     }
 
     fn peer_end(&mut self, id: WindowId, rank: WorldRank) -> Option<&mut PeerEndState> {
@@ -314,6 +355,20 @@ pub(crate) struct WindowPart<'a> {
 }
 
 impl WindowEndState {
+    /// Returns a call that may wait for this; `None` if all futures wait for something else. A future of no call may wait for
+    /// anything.
+    fn call_that_awaits(&self, kind: WaitKind) -> Option<Option<WindowCall>> {
+        let mut calls = self.listeners.values().map(|future| future.call);
+        let name = match kind {
+            WaitKind::WindowPost => "start",
+            WaitKind::WindowComplete => "wait",
+            WaitKind::WindowLock => "lock",
+            _ => "fence",
+        };
+        let is_it = |call: &Option<WindowCall>| call.is_none_or(|call| call.op.starts_with(name));
+        calls.find(is_it)
+    }
+
     /// Returns the entry of a neighbor, creating it if there is none.
     fn peer_end(&mut self, rank: WorldRank) -> &mut PeerEndState {
         let Self {

@@ -5,7 +5,7 @@ use std::task::Waker;
 use ripstop_fabric::driver::DownCause;
 
 use super::{
-    WindowId, WindowPart, WindowProgress, WindowTable, WindowWaiterSlot,
+    WaitingWindowCall, WindowId, WindowPart, WindowProgress, WindowTable, WindowWaiterSlot,
     counter_pairs::WatchedCounter,
 };
 use crate::{buffer::TypeSig, error::ErrorKind, group::WorldRank, trace::WindowCall};
@@ -144,12 +144,13 @@ impl WindowPart<'_> {
         }
     }
 
-    /// Registers a waker to be called when anything about this window changes.
+    /// Registers a waker to be called when anything about this window changes. `call` is what waits, if it is known.
     pub(crate) fn remember_window(
         &mut self,
         id: WindowId,
         place: &mut WindowWaiterSlot,
         waker: &Waker,
+        call: Option<WindowCall>,
     ) {
         self.common.awaited_peers_changed = true;
         let WindowTable { ends, listened, .. } = &mut **self.windows;
@@ -161,9 +162,11 @@ impl WindowPart<'_> {
             *listened
         });
         let known = end.listeners.get(&number);
-        if known.is_none_or(|known| !known.will_wake(waker)) {
-            let before = end.listeners.insert(number, waker.clone());
-            self.common.let_go(before);
+        if known.is_none_or(|known| !known.waker.will_wake(waker)) {
+            let waker = waker.clone();
+            let future = WaitingWindowCall { waker, call };
+            let before = end.listeners.insert(number, future);
+            self.common.let_go(before.map(|future| future.waker));
         }
     }
 
@@ -171,8 +174,8 @@ impl WindowPart<'_> {
     pub(crate) fn forget_listener(&mut self, id: WindowId, place: &mut WindowWaiterSlot) {
         let end = self.windows.ends.get_mut(&id);
         if let (Some(end), Some(number)) = (end, place.0.take()) {
-            let waker = end.listeners.remove(&number);
-            self.common.let_go(waker);
+            let future = end.listeners.remove(&number);
+            self.common.let_go(future.map(|future| future.waker));
             self.common.trace_window_wait_end(number);
         }
     }
@@ -186,7 +189,7 @@ impl WindowPart<'_> {
         call: WindowCall,
         began: u64,
     ) {
-        let Some(trace) = &mut self.common.trace else {
+        let Some(trace) = self.common.recorders.trace() else {
             return;
         };
         match place.0 {

@@ -1,8 +1,8 @@
 //! The bytes of a view.
 //!
 //! A view begins with a [`ViewHead`], which says which rank it belongs to, and a [`ViewPulse`], which says which snapshot
-//! describes the rank now. Two slots for snapshots follow, and the rank writes them in turn, so that one of them is whole at any
-//! time. A slot has a number and a checksum, by which a reader notices a snapshot that is being written. Readers belong to other
+//! describes the rank now. The flight ring and the texts of its source lines follow (rt/src/view/flight.rs). Behind them are two
+//! slots for snapshots. The rank writes these in turn, so that one of them is whole at any time. A slot has a number and a checksum, by which a reader notices a snapshot that is being written. Readers belong to other
 //! processes, perhaps of another version, and the contents may be anything: a reader gets a sentence then, and nothing worse.
 
 mod records;
@@ -12,21 +12,39 @@ use std::{io, os::fd::AsFd};
 use bytemuck::{Pod, Zeroable, bytes_of};
 use rustix::io::pread;
 
-use self::records::{CommRecord, PeerRecord, StoredRecord, WaitRecord};
-use super::snapshot::{RankPhase, RankSnapshot, RecordedTotals};
+use self::records::{CommRecord, LockRecord, PeerRecord, StoredRecord, WaitRecord};
+use super::{
+    flight::{FLIGHT_LEN, LOOKED_AT, RankFlight},
+    snapshot::{RankPhase, RankSnapshot, RecordedTotals},
+};
 
 /// Name of the memfd. Under `/proc/PID/fd` it is `/memfd:ripstop-view (deleted)`.
 pub const VIEW_NAME: &str = "ripstop-view";
 
 /// Version of the layout. A reader reads no other.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 const MAGIC: [u8; 8] = *b"ripstopV";
 
 /// Offsets of the pulse and of the two slots, and the length of a slot with its header.
 pub(super) const PULSE_AT: u64 = 64;
-pub(super) const SLOTS_AT: [u64; 2] = [4 << 10, 132 << 10];
-const SLOT_LEN: usize = 124 << 10;
+pub(super) const SLOTS_AT: [u64; 2] = [120 << 10, 200 << 10];
+const SLOT_LEN: usize = 80 << 10;
+
+/// Offsets of the flight ring's counts, its records and the texts of their source lines.
+pub(super) const BEGUN_AT: usize = 128;
+pub(super) const FLIGHT_AT: usize = 4 << 10;
+pub(super) const TEXTS_AT: usize = 100 << 10;
+
+/// Number of these texts, and the bytes of each.
+pub(super) const TEXTS_MAX: usize = 160;
+pub(super) const TEXT_LEN: usize = 128;
+
+/// Length of a view in bytes. Pages take memory when they are first written.
+pub(super) const VIEW_LEN: usize = 280 << 10;
+
+/// Most peers in a snapshot.
+pub(crate) const PEERS_MAX: usize = 1024;
 
 /// Most ranks of a job, so that a number that is none takes a reader no memory.
 const SIZE_MAX: u32 = 1 << 24;
@@ -72,6 +90,7 @@ struct SlotHead {
     posted: u64,
     arrived: u64,
     ended: u64,
+    events: u64,
     checksum: u64,
     phase: u32,
     flags: u32,
@@ -79,8 +98,10 @@ struct SlotHead {
     comms: u32,
     stored: u32,
     peers: u32,
+    locks: u32,
     text: u32,
     last_len: u32,
+    zero: u32,
     /// The fields of [`RecordedTotals`], in their order.
     recorded: [u64; 7],
 }
@@ -91,7 +112,14 @@ const ALL_PEERS: u32 = 4;
 const RECORDED: u32 = 8;
 
 const _: () = assert!(size_of::<ViewHead>() as u64 <= PULSE_AT);
+const _: () = assert!(FLIGHT_AT + FLIGHT_LEN <= TEXTS_AT);
+const _: () = assert!((TEXTS_AT + TEXTS_MAX * TEXT_LEN) as u64 <= SLOTS_AT[0]);
 const _: () = assert!(SLOTS_AT[0] + SLOT_LEN as u64 <= SLOTS_AT[1]);
+const _: () = assert!(SLOTS_AT[1] + SLOT_LEN as u64 <= VIEW_LEN as u64);
+const _: () = assert!(
+    VIEW_LEN <= (256 << 10) + 24 * PEERS_MAX,
+    "a view takes at most 256 KiB, and 24 bytes for each peer"
+);
 
 /// What a reader has found in a view.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,6 +130,8 @@ pub struct RankView {
     pub is_current: bool,
     /// The last snapshot.
     pub snapshot: RankSnapshot,
+    /// The last operations that the rank has begun and ended.
+    pub flight: RankFlight,
 }
 
 impl RankView {
@@ -114,6 +144,7 @@ impl RankView {
                 phase,
                 ..RankSnapshot::default()
             },
+            flight: RankFlight::default(),
         }
     }
 }
@@ -186,6 +217,7 @@ impl RankView {
                     head,
                     is_current,
                     snapshot,
+                    flight: RankFlight::read(file, LOOKED_AT)?,
                 });
             }
         }
@@ -214,6 +246,7 @@ pub fn encode(snapshot: &RankSnapshot) -> Vec<u8> {
     let stored = fitting(&snapshot.stored, |group| {
         fits(size_of::<StoredRecord>() + group.name.len())
     });
+    let locks = fitting(&snapshot.locks, |_| fits(size_of::<LockRecord>()));
     let has_room = fits(snapshot.last_ended.len());
     let last_ended = if has_room { &*snapshot.last_ended } else { "" };
     let peers = fitting(&snapshot.peers, |_| fits(size_of::<PeerRecord>()));
@@ -222,8 +255,9 @@ pub fn encode(snapshot: &RankSnapshot) -> Vec<u8> {
         snapshot.comms.len() - comms.len(),
         snapshot.waits.len() - waits.len(),
         snapshot.stored.len() - stored.len(),
+        snapshot.locks.len() - locks.len(),
     ];
-    let is_truncated = snapshot.is_truncated || all != [0; 3];
+    let is_truncated = snapshot.is_truncated || all != [0; 4];
     let mut body = Vec::new();
     let mut text = Vec::new();
     for comm in comms {
@@ -239,6 +273,9 @@ pub fn encode(snapshot: &RankSnapshot) -> Vec<u8> {
         body.extend_from_slice(bytes_of(&StoredRecord::of(group)));
         text.extend_from_slice(group.name.as_bytes());
     }
+    for lock in locks {
+        body.extend_from_slice(bytes_of(&LockRecord::of(lock)));
+    }
     for peer in peers {
         body.extend_from_slice(bytes_of(&PeerRecord::of(peer)));
     }
@@ -251,6 +288,7 @@ pub fn encode(snapshot: &RankSnapshot) -> Vec<u8> {
         posted: snapshot.posted,
         arrived: snapshot.arrived,
         ended: snapshot.ended,
+        events: snapshot.events,
         checksum: 0,
         phase: snapshot.phase as u32,
         flags: slot_flags(snapshot, is_truncated, has_all_peers),
@@ -258,8 +296,10 @@ pub fn encode(snapshot: &RankSnapshot) -> Vec<u8> {
         comms: count(comms.len()),
         stored: count(stored.len()),
         peers: count(peers.len()),
+        locks: count(locks.len()),
         text: count(text.len()),
         last_len: count(last_ended.len()),
+        zero: 0,
         recorded: snapshot.recorded.unwrap_or_default().words(),
     };
     head.checksum = checksum(&head, &body);
@@ -301,6 +341,9 @@ pub fn decode(bytes: &[u8]) -> Option<RankSnapshot> {
     let stored = (0..head.stored)
         .map(|_| take_pod::<StoredRecord>(&mut records)?.group(&mut text))
         .collect::<Option<_>>()?;
+    let locks = (0..head.locks)
+        .map(|_| Some(take_pod::<LockRecord>(&mut records)?.lock()))
+        .collect::<Option<_>>()?;
     let peers = (0..head.peers)
         .map(|_| Some(take_pod::<PeerRecord>(&mut records)?.peer()))
         .collect::<Option<_>>()?;
@@ -314,11 +357,13 @@ pub fn decode(bytes: &[u8]) -> Option<RankSnapshot> {
         posted: head.posted,
         arrived: head.arrived,
         ended: head.ended,
+        events: head.events,
         has_all_peers: head.flags & ALL_PEERS != 0,
         peers,
         waits,
         comms,
         stored,
+        locks,
         last_ended: take_text(&mut text, head.last_len)?,
         recorded: (head.flags & RECORDED != 0).then(|| RecordedTotals::of_words(head.recorded)),
     })
@@ -339,6 +384,7 @@ fn body_len(head: &SlotHead) -> Option<usize> {
         (head.comms, size_of::<CommRecord>()),
         (head.waits, size_of::<WaitRecord>()),
         (head.stored, size_of::<StoredRecord>()),
+        (head.locks, size_of::<LockRecord>()),
         (head.peers, size_of::<PeerRecord>()),
         (head.text, 1),
     ];
@@ -362,7 +408,7 @@ fn take_pod<T: Pod>(input: &mut &[u8]) -> Option<T> {
 }
 
 /// Takes a text off the front. It may be printed to a terminal, so it has no control characters.
-fn take_text(text: &mut &[u8], len: u32) -> Option<String> {
+pub(super) fn take_text(text: &mut &[u8], len: u32) -> Option<String> {
     let (first, rest) = text.split_at_checked(len as usize)?;
     *text = rest;
     Some(String::from_utf8_lossy(first).replace(char::is_control, " "))
@@ -374,7 +420,7 @@ fn read_pod<T: Pod>(file: impl AsFd, at: u64) -> io::Result<T> {
     Ok(value)
 }
 
-fn read_all(file: impl AsFd, bytes: &mut [u8], at: u64) -> io::Result<()> {
+pub(super) fn read_all(file: impl AsFd, bytes: &mut [u8], at: u64) -> io::Result<()> {
     // A view is memory, so a read that returns less has come to its end.
     if pread(file, &mut *bytes, at)? < bytes.len() {
         return Err(io::Error::new(
@@ -393,7 +439,7 @@ fn checksum(head: &SlotHead, body: &[u8]) -> u64 {
     })
 }
 
-fn count(len: usize) -> u32 {
+pub(super) fn count(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
 }
 

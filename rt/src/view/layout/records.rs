@@ -3,7 +3,9 @@
 use bytemuck::{Pod, Zeroable};
 
 use super::{
-    super::snapshot::{PublishedComm, PublishedPeer, PublishedWait, StoredGroup, WaitKind},
+    super::snapshot::{
+        PublishedComm, PublishedLock, PublishedPeer, PublishedWait, StoredGroup, WaitKind,
+    },
     count, take_text,
 };
 
@@ -52,6 +54,14 @@ pub(super) struct PeerRecord {
     rank: u32,
     sent: u32,
     received: u32,
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct LockRecord {
+    comm: u32,
+    window: u32,
+    holder: u32,
 }
 
 const HAS_PEER: u32 = 1;
@@ -168,6 +178,34 @@ impl PeerRecord {
             rank,
             sent,
             received,
+        }
+    }
+}
+
+impl LockRecord {
+    pub(super) const fn of(lock: &PublishedLock) -> Self {
+        let &PublishedLock {
+            comm,
+            window,
+            holder,
+        } = lock;
+        Self {
+            comm,
+            window,
+            holder,
+        }
+    }
+
+    pub(super) const fn lock(self) -> PublishedLock {
+        let Self {
+            comm,
+            window,
+            holder,
+        } = self;
+        PublishedLock {
+            comm,
+            window,
+            holder,
         }
     }
 }

@@ -1,13 +1,18 @@
-use std::{io::ErrorKind, os::fd::OwnedFd};
+use std::{io::ErrorKind, os::fd::OwnedFd, panic::Location};
 
-use ripstop_fabric::random::SeededRandom;
+use ripstop_fabric::{memory::MemoryRegion, random::SeededRandom};
 use rustix::{
-    fs::{MemfdFlags, ftruncate, memfd_create},
+    fs::{MemfdFlags, fstat, ftruncate, memfd_create},
     io::pwrite,
 };
 
 use super::{
-    super::snapshot::{PublishedComm, PublishedPeer, PublishedWait, StoredGroup, WaitKind},
+    super::{
+        flight::{FLIGHT_RECORDS, FlightEvent, FlightKind, FlightNote, FlightRecorder},
+        snapshot::{
+            PublishedComm, PublishedLock, PublishedPeer, PublishedWait, StoredGroup, WaitKind,
+        },
+    },
     *,
 };
 
@@ -35,6 +40,7 @@ fn snapshot(number: u64, waits: usize) -> RankSnapshot {
         posted: 3,
         arrived: 4,
         ended: 6,
+        events: 9,
         has_all_peers: true,
         peers: vec![PublishedPeer {
             rank: 7,
@@ -58,6 +64,11 @@ fn snapshot(number: u64, waits: usize) -> RankSnapshot {
             bytes: 16,
             name: "f64 x 1".to_owned(),
         }],
+        locks: vec![PublishedLock {
+            comm: 2,
+            window: 5,
+            holder: 6,
+        }],
         last_ended: "recv from rank 2, src/halo.rs:88".to_owned(),
         recorded: number.is_multiple_of(2).then_some(RecordedTotals {
             sent_bytes: 11,
@@ -69,6 +80,7 @@ fn snapshot(number: u64, waits: usize) -> RankSnapshot {
 
 fn view(snapshots: &[RankSnapshot], current: u64) -> OwnedFd {
     let file = memfd_create(VIEW_NAME, MemfdFlags::CLOEXEC).unwrap();
+    ftruncate(&file, VIEW_LEN as u64).unwrap();
     let put = |bytes: &[u8], at| assert_eq!(pwrite(&file, bytes, at).unwrap(), bytes.len());
     put(bytes_of(&ViewHead::new(3, 8, 42)), 0);
     put(bytes_of(&ViewPulse { current, parked: 0 }), PULSE_AT);
@@ -112,11 +124,42 @@ fn what_has_no_room_is_left_out_and_that_is_said() {
 }
 
 #[test]
+fn a_view_that_is_full_takes_256_kib_and_24_bytes_for_each_peer() {
+    let region = MemoryRegion::create("ripstop-test-view", VIEW_LEN, false).unwrap();
+    let taken = || u64::try_from(fstat(&region).unwrap().st_blocks).unwrap() * 512;
+    assert_eq!(taken(), 0, "pages take memory when they are written");
+    let mut recorder = FlightRecorder::new(region.clone());
+    // Leaked, because a location lives as long as its program.
+    let lines: &'static [Location<'static>] = vec![*Location::caller(); 200].leak();
+    for at in lines.iter().cycle().take(2 * FLIGHT_RECORDS) {
+        let note = FlightNote {
+            event: FlightEvent::Ended,
+            kind: FlightKind::Recv,
+            peer: None,
+            tag: None,
+            comm: 0,
+            bytes: 0,
+        };
+        recorder.note(note, at);
+    }
+    let full = RankSnapshot {
+        peers: vec![PublishedPeer::default(); PEERS_MAX],
+        ..snapshot(1, 5_000)
+    };
+    for at in SLOTS_AT {
+        pwrite(&region, &encode(&full), at).unwrap();
+    }
+    let budget = (256 << 10) + 24 * PEERS_MAX as u64;
+    assert!(taken() <= budget, "{} bytes", taken());
+    assert!(taken() > budget / 2, "{} bytes: it is not full", taken());
+}
+
+#[test]
 fn a_view_of_another_version_is_named_and_one_of_nothing_refused() {
     let file = view(&[snapshot(1, 1)], 1);
     pwrite(&file, &9_u32.to_ne_bytes(), 8).unwrap();
     let why = RankView::read(&file).unwrap_err().to_string();
-    assert!(why.contains("layout 9, this command 3"), "{why}");
+    assert!(why.contains("layout 9, this command 4"), "{why}");
     let empty = memfd_create(VIEW_NAME, MemfdFlags::CLOEXEC).unwrap();
     let too_short = RankView::read(&empty).unwrap_err();
     assert!(too_short.to_string().contains("too short"));

@@ -5,6 +5,7 @@
 
 mod rank_state;
 mod verdict;
+mod wait_cycle;
 mod wait_graph;
 pub(super) mod words;
 
@@ -19,7 +20,7 @@ use self::{
     wait_graph::{RankStanding, WaitGraph},
     words::{age, describe, rank_set, seconds},
 };
-use super::layout::RankView;
+use super::{FlightRecord, layout::RankView};
 
 /// A job, as one look at its ranks shows it, with what an earlier look has shown.
 #[derive(Clone, Debug)]
@@ -50,6 +51,9 @@ impl ObservedJob {
             snapshot.quiet_since = moved(snapshot.quiet_since);
             for wait in &mut snapshot.waits {
                 wait.since = moved(wait.since);
+            }
+            for record in &mut view.flight.records {
+                record.before = record.before.map(moved);
             }
         };
         self.between = self.between.min(other.between);
@@ -159,6 +163,9 @@ const GROUPS_MAX: usize = 40;
 /// Operations of one rank that are listed.
 const LISTED_MAX: usize = 4;
 
+/// Operations that a rank has begun or ended last and that are told.
+const OPERATIONS_TOLD: usize = 3;
+
 impl StuckReport {
     /// Returns the report about a job. `wants_all` is true if no group of ranks may be left out.
     #[must_use]
@@ -185,6 +192,7 @@ impl StuckReport {
                 .into_iter()
                 .take(LISTED_MAX),
         );
+        report.lines.extend(last_operations(&graph));
         let told = report.unreadable.iter().take(LISTED_MAX);
         let told: Vec<String> = told
             .map(|(rank, why)| format!("  rank {rank}: its view cannot be read: {why}"))
@@ -247,6 +255,35 @@ fn groups(job: &ObservedJob, graph: &WaitGraph<'_>, wants_all: bool) -> Vec<Stri
         ));
     }
     lines
+}
+
+/// Returns lines about what ranks did last that do not wait in the runtime. Those for which others wait come first.
+fn last_operations(graph: &WaitGraph<'_>) -> Vec<String> {
+    let awaited = graph.awaited_ranks();
+    let is_elsewhere = |standing: &RankStanding| {
+        matches!(
+            standing,
+            RankStanding::Dead { .. }
+                | RankStanding::Stopped
+                | RankStanding::InKernel { .. }
+                | RankStanding::Computing { .. }
+                | RankStanding::Elsewhere { .. }
+        )
+    };
+    let elsewhere = graph.ranks().filter(|(_, standing)| is_elsewhere(standing));
+    let mut ranks: Vec<u32> = elsewhere.map(|(rank, _)| rank).collect();
+    ranks.sort_by_key(|rank| !awaited.contains(rank));
+    let lines = ranks.into_iter().filter_map(|rank| {
+        let records = graph.last_operations(rank);
+        let first = records.len().saturating_sub(OPERATIONS_TOLD);
+        let last: Vec<String> = records[first..]
+            .iter()
+            .map(FlightRecord::sentence)
+            .collect();
+        let last = (!last.is_empty()).then(|| last.join("; "))?;
+        Some(format!("  last operations of rank {rank}: {last}"))
+    });
+    lines.take(LISTED_MAX).collect()
 }
 
 fn group_line(

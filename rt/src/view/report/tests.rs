@@ -1,7 +1,7 @@
 use super::{
     super::{
-        PublishedComm, PublishedPeer, PublishedWait, RankPhase, RankSnapshot, StoredGroup,
-        WaitKind,
+        PublishedComm, PublishedLock, PublishedPeer, PublishedWait, RankFlight, RankPhase,
+        RankSnapshot, StoredGroup, WaitKind,
         layout::{RankView, ViewHead},
     },
     JobStanding, ObservedJob, ObservedRank, ProcessState, StuckReport,
@@ -30,6 +30,7 @@ fn rank(rank: u32, size: u32, waits: Vec<PublishedWait>) -> ObservedRank {
             }],
             ..RankSnapshot::default()
         },
+        flight: RankFlight::default(),
     };
     ObservedRank {
         rank,
@@ -280,6 +281,62 @@ fn a_lock_that_a_third_rank_holds_is_no_deadlock() {
     ]);
     assert_eq!(report.standing, JobStanding::Stuck, "{}", report.verdict);
     assert!(!report.verdict.contains("deadlock"), "{}", report.verdict);
+}
+
+/// Returns a rank whose memory in window 17 this rank has locked.
+fn owner_of_locked(number: u32, size: u32, holder: u32) -> ObservedRank {
+    let mut owner = rank(number, size, Vec::new());
+    if let Ok(view) = &mut owner.view {
+        view.snapshot.locks = vec![PublishedLock {
+            comm: 0,
+            window: 17,
+            holder,
+        }];
+    }
+    owner
+}
+
+#[test]
+fn the_holder_of_a_lock_is_named_and_the_rank_with_the_memory_is_not_waited_for() {
+    let waiter = || rank(0, 3, vec![wait(WaitKind::WindowLock, Some(1), "", 88)]);
+    let kept = report(vec![
+        waiter(),
+        owner_of_locked(1, 3, 2),
+        rank(2, 3, Vec::new()),
+    ]);
+    assert_eq!(
+        kept.verdict,
+        "verdict: rank 0 waits for the lock of window 17 of rank 1 (src/step.rs:88), which rank 2 holds; rank 2 awaits something \
+         that is not communication"
+    );
+    let ring = report(vec![
+        waiter(),
+        owner_of_locked(1, 3, 2),
+        rank(2, 3, vec![wait(WaitKind::Recv, Some(0), "", 90)]),
+    ]);
+    assert_eq!(ring.standing, JobStanding::Deadlocked, "{}", ring.verdict);
+    assert_eq!(
+        ring.verdict,
+        "verdict: deadlock: rank 0 waits for the lock of window 17 of rank 1 (src/step.rs:88), which rank 2 holds -> rank 2 \
+         receives from 0 (src/step.rs:90)"
+    );
+}
+
+#[test]
+fn a_rank_with_memory_that_is_stopped_cannot_pass_its_lock_on() {
+    let mut owner = owner_of_locked(1, 3, 2);
+    owner.process = ProcessState::Stopped;
+    let report = report(vec![
+        rank(0, 3, vec![wait(WaitKind::WindowLock, Some(1), "", 88)]),
+        owner,
+        rank(2, 3, vec![wait(WaitKind::Recv, Some(0), "", 90)]),
+    ]);
+    assert!(
+        report.verdict.starts_with("verdict: rank 1 is stopped"),
+        "{}",
+        report.verdict
+    );
+    assert_eq!(report.standing, JobStanding::Stuck);
 }
 
 /// Returns the report about two ranks of which each waits for the other one, after a change to rank 1 and to the time between.

@@ -5,14 +5,10 @@ use std::collections::BTreeSet;
 use super::{
     super::{PublishedWait, WaitKind},
     JobStanding, ObservedJob, ProcessState,
+    wait_cycle::wait_cycle,
     wait_graph::{RankStanding, WaitGraph},
-    words::{
-        bytes, clause, collective, describe, grouped, rank_set, seconds, waiters, whole_seconds,
-    },
+    words::{bytes, collective, describe, grouped, rank_set, seconds, waiters, whole_seconds},
 };
-
-/// Ranks of a deadlock that are all named.
-const NAMED_MAX: usize = 8;
 
 /// What is known of a rank without a view whose launcher knows all ranks.
 const PUBLISHES_NOTHING: &str = "publishes nothing: it has not started the runtime, has RIPSTOP_VIEW=off, or is not the process \
@@ -35,7 +31,7 @@ pub(super) fn verdict(job: &ObservedJob, graph: &WaitGraph<'_>) -> (JobStanding,
     } else {
         JobStanding::Deadlocked
     };
-    if let Some(line) = ring(graph, &closed) {
+    if let Some(line) = wait_cycle(graph, &closed) {
         return (standing, line);
     }
     let lonely = || culprit(job, graph, |_| true).or_else(|| absent(job, graph));
@@ -177,9 +173,20 @@ fn computing(job: &ObservedJob, graph: &WaitGraph<'_>, awaited: &BTreeSet<u32>) 
     let since = last.map_or_else(String::new, |last| format!(", since its {last}, ended"));
     let age = age_of(job, graph, rank);
     Some(format!(
-        "verdict: rank {rank} computes for {age} without calling the runtime ({percent} % of a processor){since}{}",
-        waiters(count)
+        "verdict: rank {rank} computes for {age} without calling the runtime ({percent} % of a processor){since}{}{}",
+        waiters(count),
+        untaken(graph.untaken(rank))
     ))
+}
+
+/// Returns the clause about messages for a rank without an agent, or nothing.
+fn untaken(count: u64) -> String {
+    let messages = match count {
+        0 => return String::new(),
+        1 => "1 message has come for it and no thread takes it".to_owned(),
+        _ => format!("{count} messages have come for it and no thread takes them"),
+    };
+    format!("; {messages}: RIPSTOP_PROGRESS=thread would")
 }
 
 fn age_of(job: &ObservedJob, graph: &WaitGraph<'_>, rank: u32) -> String {
@@ -222,44 +229,6 @@ fn ended(rank: &super::ObservedRank) -> u64 {
         return 0;
     };
     view.snapshot.ended.saturating_sub(before.snapshot.ended)
-}
-
-/// Names a ring of ranks that each send to, or receive from, the next one, and that nothing else can end.
-fn ring(graph: &WaitGraph<'_>, closed: &BTreeSet<u32>) -> Option<String> {
-    let is_message = |wait: &PublishedWait| {
-        wait.peer.is_some() && (wait.kind.is_send() || wait.kind.is_receive())
-    };
-    let cycle = graph.cycle(is_message)?;
-    // A message that has not arrived may end the wait of a rank in the ring.
-    let may_be_reached = cycle.iter().any(|(rank, wait)| {
-        let on_way = wait.peer.and_then(|peer| graph.on_way(peer, *rank));
-        on_way.is_some_and(|count| count != 0)
-    });
-    if may_be_reached || has_near_miss(graph) || cycle.len() < 2 {
-        return None;
-    }
-    let link = |(rank, wait): &(u32, &PublishedWait)| format!("rank {rank} {}", clause(wait));
-    let links: Vec<String> = if cycle.len() > NAMED_MAX {
-        let left = cycle.len() - 4;
-        let mut links: Vec<String> = cycle.iter().take(3).map(link).collect();
-        links.push(format!("{left} more ranks"));
-        links.extend(cycle.last().map(link));
-        links
-    } else {
-        cycle.iter().map(link).collect()
-    };
-    let links = links.join(" -> ");
-    let is_closed = cycle.iter().all(|(rank, _)| closed.contains(rank));
-    let age = seconds(graph.silent());
-    Some(if is_closed {
-        format!("verdict: deadlock: {links}")
-    } else {
-        format!("verdict: no progress for {age}: {links}")
-    })
-}
-
-fn has_near_miss(graph: &WaitGraph<'_>) -> bool {
-    !graph.near_misses(|_, _, _| ()).is_empty()
 }
 
 /// Names ranks that call different collectives with the same number.
@@ -309,7 +278,7 @@ fn calls(ranks: &[u32], wait: &PublishedWait) -> String {
 /// Names two collectives that two sets of ranks call in different orders.
 fn crossed(graph: &WaitGraph<'_>) -> Option<String> {
     let is_collective = |wait: &PublishedWait| wait.kind == WaitKind::Collective;
-    let cycle = graph.cycle(is_collective)?;
+    let cycle = graph.cycle(|_, wait| is_collective(wait))?;
     let [(_, one), (_, other)] = cycle[..] else {
         return None;
     };
@@ -467,10 +436,16 @@ fn unmet_line(graph: &WaitGraph<'_>, rank: u32, wait: &PublishedWait, peer: u32)
             super::words::call(wait).0,
             wait.comm
         )),
-        WaitKind::WindowLock => Some(format!(
-            "rank {rank} {}, which another rank holds",
-            describe(wait, None)
-        )),
+        WaitKind::WindowLock => {
+            let what = describe(wait, None);
+            Some(match graph.lock_holders(rank, wait).first() {
+                Some(holder) => {
+                    let does = self::does(graph, *holder);
+                    format!("rank {rank} {what}, which rank {holder} holds; rank {holder} {does}")
+                }
+                None => format!("rank {rank} {what}, which another rank holds"),
+            })
+        }
         WaitKind::WindowPost | WaitKind::WindowComplete | WaitKind::WindowFence => {
             let what = describe(wait, None);
             Some(format!("rank {rank} {what}; rank {peer} {does}"))

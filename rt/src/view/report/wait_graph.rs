@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     super::{
-        PublishedComm, PublishedPeer, PublishedWait, RankPhase, RankSnapshot, StoredGroup,
-        WaitKind, layout::RankView,
+        FlightRecord, PublishedComm, PublishedPeer, PublishedWait, RankPhase, RankSnapshot,
+        StoredGroup, WaitKind, layout::RankView,
     },
     ObservedJob, ObservedRank, ProcessState,
 };
@@ -154,8 +154,37 @@ impl<'a> WaitGraph<'a> {
             .find(|last| !last.is_empty())
     }
 
+    /// Returns the ranks that hold the lock for which `wait` waits, as far as the view of the rank with the memory names them.
+    pub(super) fn lock_holders(&self, rank: u32, wait: &PublishedWait) -> Vec<u32> {
+        let owner = wait.peer.filter(|_| wait.kind == WaitKind::WindowLock);
+        let snapshot = owner.and_then(|owner| self.snapshot(owner));
+        let locks = snapshot.map_or(&[][..], |snapshot| &snapshot.locks);
+        let of_window = locks
+            .iter()
+            .filter(|lock| (lock.comm, Some(lock.window)) == (wait.comm, wait.tag));
+        let holders = of_window.map(|lock| lock.holder);
+        holders.filter(|holder| *holder != rank).collect()
+    }
+
+    /// Returns the ranks that could end a wait for a lock with these holders. The rank with the memory is one of them unless its
+    /// thread or its agent passes the lock on by itself.
+    fn lock_blockers(&self, mut holders: Vec<u32>, owner: u32) -> Vec<u32> {
+        let passes_on = matches!(
+            self.standing(owner),
+            Some(RankStanding::Waiting | RankStanding::Idle)
+        );
+        if !passes_on && !holders.contains(&owner) {
+            holders.push(owner);
+        }
+        holders
+    }
+
     /// Returns the ranks that could end this operation of `rank`.
     pub(super) fn blockers(&self, rank: u32, wait: &PublishedWait) -> Vec<u32> {
+        let holders = self.lock_holders(rank, wait);
+        if let Some(owner) = wait.peer.filter(|_| !holders.is_empty()) {
+            return self.lock_blockers(holders, owner);
+        }
         // The peer of a lock has the memory. Any member may hold the lock.
         if let Some(peer) = wait.peer.filter(|_| wait.kind != WaitKind::WindowLock) {
             return vec![peer];
@@ -212,6 +241,33 @@ impl<'a> WaitGraph<'a> {
         let sent = self.exchanged(from, to)?.sent;
         let received = self.exchanged(to, from)?.received;
         Some(sent.wrapping_sub(received).cast_signed())
+    }
+
+    /// Returns how many messages have come at least for a rank in which no thread takes them, because it has no agent and its
+    /// thread is elsewhere. 0 if it has an agent, or if the number is not known.
+    pub(super) fn untaken(&self, rank: u32) -> u64 {
+        let Some((observed, _)) = self.ranks.get(&rank) else {
+            return 0;
+        };
+        let (Ok(view), Some(before)) = (&observed.view, &observed.before) else {
+            return 0;
+        };
+        // An agent would have published within that time.
+        if view.is_current || before.is_current || self.job.between < BETWEEN_MIN {
+            return 0;
+        }
+        let senders = self.ranks.keys().filter(|sender| **sender != rank);
+        let on_way = senders.filter_map(|sender| u64::try_from(self.on_way(*sender, rank)?).ok());
+        // Some may have been taken since that snapshot. Each of these was an event.
+        let taken = view.flight.events.saturating_sub(view.snapshot.events);
+        on_way.sum::<u64>().saturating_sub(taken)
+    }
+
+    /// Returns the last operations of a rank, the oldest first.
+    pub(super) fn last_operations(&self, rank: u32) -> &[FlightRecord] {
+        let observed = self.ranks.get(&rank).map(|(observed, _)| observed);
+        let view = observed.and_then(|observed| observed.view.as_ref().ok());
+        view.map_or(&[], |view| &view.flight.records)
     }
 
     /// Returns true if a message of a rank for which `rank` waits has not arrived, and may end the wait.
@@ -297,10 +353,11 @@ impl<'a> WaitGraph<'a> {
     /// Returns the shortest cycle of ranks that each wait for the next one, over operations that `counts` accepts.
     pub(super) fn cycle(
         &self,
-        counts: impl Fn(&PublishedWait) -> bool,
+        counts: impl Fn(u32, &PublishedWait) -> bool,
     ) -> Option<Vec<(u32, &PublishedWait)>> {
         let next = |rank: u32| {
-            let waits = self.holding(rank).into_iter().filter(|wait| counts(wait));
+            let holding = self.holding(rank).into_iter();
+            let waits = holding.filter(|wait| counts(rank, wait));
             let edges = waits.flat_map(|wait| {
                 self.blockers(rank, wait)
                     .into_iter()

@@ -13,6 +13,9 @@ impl RankView {
         if let Some(wait) = awaited.next().filter(|_| self.is_current) {
             return Some(format!("in {wait}"));
         }
+        if let Some(words) = self.flight.last_words() {
+            return Some(words);
+        }
         let last = &snapshot.last_ended;
         (!last.is_empty()).then(|| format!("after {last}"))
     }
@@ -35,12 +38,19 @@ pub(in crate::view) fn describe(wait: &PublishedWait, relative_to: Option<u32>) 
             format!("a communicator or a window is made of communicator {comm}{at}")
         }
         WaitKind::Remote => format!("an access to the window of {peer}{at}"),
-        WaitKind::WindowPost => format!("waits for {peer} to post window {number}"),
+        WaitKind::WindowPost => format!("waits for {peer} to post window {number}{}", beside(wait)),
         WaitKind::WindowComplete => {
-            format!("waits for {peer} to complete its accesses to window {number}")
+            let beside = beside(wait);
+            format!("waits for {peer} to complete its accesses to window {number}{beside}")
         }
-        WaitKind::WindowLock => format!("waits for the lock of window {number} of {peer}"),
-        WaitKind::WindowFence => format!("waits for {peer} in a fence of window {number}"),
+        WaitKind::WindowLock => {
+            let beside = beside(wait);
+            format!("waits for the lock of window {number} of {peer}{beside}")
+        }
+        WaitKind::WindowFence => {
+            let beside = beside(wait);
+            format!("waits for {peer} in a fence of window {number}{beside}")
+        }
         _ => {
             let tag = wait
                 .tag
@@ -131,6 +141,15 @@ pub(super) fn bytes(len: u64) -> String {
         0..=9_999 => format!("{len} B"),
         10_000..=10_239_999 => format!("{} KiB", len >> 10),
         _ => format!("{} MiB", len >> 20),
+    }
+}
+
+/// Returns the source line as verdicts name it: ` (src/rma.rs:20)`, or nothing.
+fn beside(wait: &PublishedWait) -> String {
+    if wait.at.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", wait.at)
     }
 }
 

@@ -10,6 +10,7 @@ use ripstop_rt::internal::view::layout::ViewHead;
 use ripstop_rt::internal::view::look::{
     JobLook, SeenRank, innermost_pid, is_view, open_view, pids,
 };
+use ripstop_rt::internal::view::report::ObservedJob;
 
 /// Everything that was found.
 pub(crate) struct JobSearch {
@@ -274,6 +275,18 @@ impl FoundJob {
         match self.slurm {
             Some(number) => format!("Slurm job {number}"),
             None => format!("job of process {}", self.pid()),
+        }
+    }
+
+    /// Replaces what a look has shown of the flight rings of ranks by all that is in the rings.
+    pub(crate) fn read_whole_flights(&self, job: &mut ObservedJob) {
+        for observed in &mut job.ranks {
+            let mut ranks = self.ranks.iter();
+            let seen = ranks.find(|seen| seen.rank() == observed.rank);
+            let flight = seen.and_then(SeenRank::whole_flight);
+            if let (Ok(view), Some(flight)) = (&mut observed.view, flight) {
+                view.flight = flight;
+            }
         }
     }
 

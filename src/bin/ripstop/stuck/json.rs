@@ -3,7 +3,9 @@
 use ripstop_rt::internal::view::report::{
     JobStanding, ObservedJob, ObservedRank, ProcessState, StuckReport,
 };
-use ripstop_rt::internal::view::{PublishedWait, RankPhase, WaitKind};
+use ripstop_rt::internal::view::{
+    FlightEvent, FlightKind, FlightRecord, PublishedWait, RankPhase, WaitKind,
+};
 use serde_json::{Value, json};
 
 /// Version of the document. It changes when a field changes its meaning or goes.
@@ -60,12 +62,18 @@ fn rank_value(rank: &ObservedRank, now: u64) -> Value {
                     "received": peer.received,
                 })).collect::<Vec<_>>(),
                 "all_peers": snapshot.has_all_peers,
+                "last_operations": view.flight.records.iter().map(|record| flight_value(record, now)).collect::<Vec<_>>(),
                 "operations": snapshot.waits.iter().map(|wait| wait_value(wait, now)).collect::<Vec<_>>(),
                 "communicators": snapshot.comms.iter().map(|comm| json!({
                     "number": comm.comm,
                     "size": comm.size,
                     "next_collective": comm.next,
                     "last_ended": comm.last,
+                })).collect::<Vec<_>>(),
+                "awaited_locks": snapshot.locks.iter().map(|lock| json!({
+                    "communicator": lock.comm,
+                    "window": lock.window,
+                    "holder": lock.holder,
                 })).collect::<Vec<_>>(),
                 "unmatched": snapshot.stored.iter().map(|group| json!({
                     "from": group.source,
@@ -79,6 +87,32 @@ fn rank_value(rank: &ObservedRank, now: u64) -> Value {
         }
     };
     json!({ "rank": rank.rank, "node": rank.node, "pid": rank.pid, "process": process, "view": view })
+}
+
+fn flight_value(record: &FlightRecord, now: u64) -> Value {
+    let event = match record.event {
+        FlightEvent::Begun => "begun",
+        FlightEvent::Ended => "ended",
+        FlightEvent::Failed => "failed",
+    };
+    let kind = match record.kind {
+        FlightKind::Send => "send",
+        FlightKind::Recv => "recv",
+        FlightKind::Probe => "probe",
+        FlightKind::Access => "window_access",
+        FlightKind::Collective => "collective",
+    };
+    json!({
+        "number": record.number,
+        "event": event,
+        "what": kind,
+        "communicator": record.comm,
+        "peer": record.peer,
+        "tag": record.tag,
+        "bytes": record.bytes,
+        "at_least_ago_ns": record.before.map(|before| now.saturating_sub(before)),
+        "at": record.at,
+    })
 }
 
 fn wait_value(wait: &PublishedWait, now: u64) -> Value {

@@ -36,7 +36,7 @@ pub(crate) struct StuckArgs {
     #[arg(long, conflicts_with = "job")]
     all: bool,
 
-    /// List all groups of ranks, however many there are
+    /// List all groups of ranks; with --json, also whole flight rings
     #[arg(long)]
     full: bool,
 
@@ -128,10 +128,13 @@ fn report(args: &StuckArgs, jobs: Vec<FoundJob>) -> Result<u8, Box<dyn Error>> {
     if !jobs.is_empty() {
         pause(BETWEEN);
     }
-    let observed = jobs
-        .iter()
-        .zip(first)
-        .map(|(job, before)| job.look().observed_after(&before));
+    let observed = jobs.iter().zip(first).map(|(job, before)| {
+        let mut observed = job.look().observed_after(&before);
+        if args.full && args.json {
+            job.read_whole_flights(&mut observed);
+        }
+        observed
+    });
     let mut output = io::stdout().lock();
     let mut code = 0;
     let mut all = Vec::new();

@@ -2,6 +2,7 @@
 
 use ripstop_rt::internal::view::layout::{RankView, ViewHead, decode, encode};
 use ripstop_rt::internal::view::report::{ObservedJob, ObservedRank, ProcessState};
+use ripstop_rt::internal::view::{FlightEvent, FlightKind, FlightRecord, RankFlight};
 
 use super::frame::payload::{PayloadReader, PayloadWriter};
 
@@ -73,6 +74,58 @@ fn write_view(view: Option<&RankView>, into: &mut PayloadWriter) {
     };
     into.byte(if view.is_current { CURRENT } else { OLDER });
     into.text(&encode(&view.snapshot));
+    into.long(view.flight.events);
+    into.number(u32::try_from(view.flight.records.len()).expect("a ring has 4096 records"));
+    let records = view.flight.records.iter();
+    records.for_each(|record| write_record(record, into));
+}
+
+fn write_record(record: &FlightRecord, into: &mut PayloadWriter) {
+    into.long(record.number);
+    into.byte(record.event as u8);
+    into.byte(record.kind as u8);
+    for value in [record.peer, record.tag] {
+        into.byte(u8::from(value.is_some()));
+        into.number(value.unwrap_or(0));
+    }
+    into.number(record.comm);
+    into.number(record.bytes);
+    into.long(record.before.unwrap_or(NO_TIME));
+    into.text(record.at.as_bytes());
+}
+
+fn read_record(bytes: &mut PayloadReader<'_>) -> Option<FlightRecord> {
+    let number = bytes.long()?;
+    let event = FlightEvent::of_code(bytes.byte()?)?;
+    let kind = FlightKind::of_code(bytes.byte()?)?;
+    let mut value = || {
+        let is_some = bytes.byte()? != 0;
+        let value = bytes.number()?;
+        Some(is_some.then_some(value))
+    };
+    let (peer, tag) = (value()?, value()?);
+    let (comm, len) = (bytes.number()?, bytes.number()?);
+    let before = bytes.long()?;
+    Some(FlightRecord {
+        number,
+        event,
+        kind,
+        peer,
+        tag,
+        comm,
+        bytes: len,
+        before: (before != NO_TIME).then_some(before),
+        at: word(bytes)?,
+    })
+}
+
+fn read_flight(bytes: &mut PayloadReader<'_>) -> Option<RankFlight> {
+    let (events, count) = (bytes.long()?, bytes.number()?);
+    let records = (0..count).map(|_| read_record(bytes));
+    Some(RankFlight {
+        events,
+        records: records.collect::<Option<_>>()?,
+    })
 }
 
 fn read_view(kind: u8, head: ViewHead, bytes: &mut PayloadReader<'_>) -> Option<RankView> {
@@ -84,6 +137,7 @@ fn read_view(kind: u8, head: ViewHead, bytes: &mut PayloadReader<'_>) -> Option<
             _ => return None,
         },
         snapshot: decode(bytes.text()?)?,
+        flight: read_flight(bytes)?,
     })
 }
 
@@ -129,6 +183,9 @@ fn word(bytes: &mut PayloadReader<'_>) -> Option<String> {
     Some(bytes.string()?.replace(char::is_control, " "))
 }
 
+/// Stands for the time of a record that has none.
+const NO_TIME: u64 = u64::MAX;
+
 /// What stands in front of a view.
 const UNREADABLE: u8 = 0;
 const CURRENT: u8 = 1;
@@ -142,6 +199,17 @@ mod tests {
     use super::*;
 
     fn job() -> ObservedJob {
+        let record = |number, peer, before| FlightRecord {
+            number,
+            event: FlightEvent::Ended,
+            kind: FlightKind::Recv,
+            peer,
+            tag: Some(4),
+            comm: 2,
+            bytes: 8,
+            before,
+            at: "src/halo.rs:88".to_owned(),
+        };
         let view = |number, is_current| RankView {
             head: ViewHead::new(3, 4, 0),
             is_current,
@@ -149,6 +217,13 @@ mod tests {
                 number,
                 taken: 5 << 40,
                 ..RankSnapshot::default()
+            },
+            flight: RankFlight {
+                events: number,
+                records: vec![
+                    record(number, None, Some(5 << 40)),
+                    record(number + 1, Some(2), None),
+                ],
             },
         };
         let rank = |rank, process, view, before| ObservedRank {
@@ -196,7 +271,10 @@ mod tests {
             assert_eq!((sent.rank, sent.pid), (got.rank, got.pid));
             assert_eq!(sent.process, got.process);
             let plain = |rank: &ObservedRank| {
-                let parts = |view: &RankView| (view.is_current, view.snapshot.clone());
+                let parts = |view: &RankView| {
+                    let (snapshot, flight) = (view.snapshot.clone(), view.flight.clone());
+                    (view.is_current, snapshot, flight)
+                };
                 let view = rank.view.as_ref().map(parts).map_err(Clone::clone);
                 (view, rank.before.as_ref().map(parts))
             };

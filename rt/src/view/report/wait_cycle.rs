@@ -1,0 +1,59 @@
+//! Rings of ranks that wait for each other.
+
+use std::collections::BTreeSet;
+
+use super::{
+    super::{PublishedWait, WaitKind},
+    wait_graph::WaitGraph,
+    words::{clause, seconds},
+};
+
+/// Ranks of a deadlock that are all named.
+const NAMED_MAX: usize = 8;
+
+/// Names a ring of ranks that each wait for the next one with a message or a window, and that nothing else can end.
+pub(super) fn wait_cycle(graph: &WaitGraph<'_>, closed: &BTreeSet<u32>) -> Option<String> {
+    let is_for_one = |rank: u32, wait: &PublishedWait| match wait.kind {
+        WaitKind::WindowLock => !graph.lock_holders(rank, wait).is_empty(),
+        WaitKind::WindowPost | WaitKind::WindowComplete | WaitKind::WindowFence => true,
+        kind => wait.peer.is_some() && (kind.is_send() || kind.is_receive()),
+    };
+    let cycle = graph.cycle(is_for_one)?;
+    // A message that has not arrived may end the wait of a rank in the ring.
+    let may_be_reached = cycle.iter().any(|(rank, wait)| {
+        let on_way = wait.peer.and_then(|peer| graph.on_way(peer, *rank));
+        on_way.is_some_and(|count| count != 0)
+    });
+    if may_be_reached || has_near_miss(graph) || cycle.len() < 2 {
+        return None;
+    }
+    let link = |at: usize| {
+        let ((rank, wait), (next, _)) = (cycle[at], cycle[(at + 1) % cycle.len()]);
+        let holder = match wait.kind {
+            WaitKind::WindowLock => format!(", which rank {next} holds"),
+            _ => String::new(),
+        };
+        format!("rank {rank} {}{holder}", clause(wait))
+    };
+    let links: Vec<String> = if cycle.len() > NAMED_MAX {
+        let left = cycle.len() - 4;
+        let mut links: Vec<String> = (0..3).map(link).collect();
+        links.push(format!("{left} more ranks"));
+        links.push(link(cycle.len() - 1));
+        links
+    } else {
+        (0..cycle.len()).map(link).collect()
+    };
+    let links = links.join(" -> ");
+    let is_closed = cycle.iter().all(|(rank, _)| closed.contains(rank));
+    let age = seconds(graph.silent());
+    Some(if is_closed {
+        format!("verdict: deadlock: {links}")
+    } else {
+        format!("verdict: no progress for {age}: {links}")
+    })
+}
+
+fn has_near_miss(graph: &WaitGraph<'_>) -> bool {
+    !graph.near_misses(|_, _, _| ()).is_empty()
+}
