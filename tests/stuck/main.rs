@@ -20,6 +20,7 @@ mod launcher;
 mod metrics;
 mod roles;
 mod top;
+mod users;
 
 use std::{
     process::{Child, Command, Output, Stdio},

@@ -38,6 +38,19 @@ struct FoundView {
     parent: u32,
 }
 
+impl FoundView {
+    /// Gives a view back to its rank that was found at the launcher only, because the rank's process is not dumpable.
+    fn own_by_child(&mut self) {
+        let pid = self.head.pid;
+        let is_closed = fs::read_dir(format!("/proc/{pid}/fd")).is_err();
+        let parent = ProcessStat::of(pid).map(|stat| stat.parent);
+        if !self.is_owner && is_closed && parent == Some(self.holder) {
+            self.parent = self.holder;
+            (self.holder, self.is_owner) = (pid, true);
+        }
+    }
+}
+
 /// The ranks of one job.
 pub(crate) struct FoundJob {
     size: u32,
@@ -70,6 +83,7 @@ impl JobSearch {
         for pid in alive.collect::<Vec<_>>() {
             self.look_into(pid);
         }
+        self.views.values_mut().for_each(FoundView::own_by_child);
     }
 
     fn look_into(&mut self, pid: u32) {
