@@ -6,6 +6,7 @@
 mod rank_state;
 mod verdict;
 mod wait_cycle;
+mod wait_edges;
 mod wait_graph;
 pub(super) mod words;
 

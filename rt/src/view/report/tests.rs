@@ -553,3 +553,46 @@ fn a_report_without_any_view_names_no_time() {
     let verdict = "verdict: it is not known what the ranks do, because no view can be read";
     assert_eq!(report.verdict, verdict);
 }
+
+#[test]
+fn ten_thousand_ranks_at_as_many_lines_are_reported_in_sixty_lines() {
+    let size = 10_000;
+    let at_line = |number: u32, wait_of: &dyn Fn(u32) -> Option<PublishedWait>| {
+        let mut waits: Vec<PublishedWait> = wait_of(number).into_iter().collect();
+        waits
+            .iter_mut()
+            .for_each(|wait| wait.at = format!("src/step.rs:{number}"));
+        rank(number, size, waits)
+    };
+    let all = |wait_of: &dyn Fn(u32) -> Option<PublishedWait>| {
+        let report = report((0..size).map(|number| at_line(number, wait_of)).collect());
+        let text = report.text();
+        assert!(text.lines().count() <= 60, "{text}");
+        assert!(
+            text.contains(" more groups of ranks: --full lists them"),
+            "{text}"
+        );
+        report.verdict
+    };
+    let barrier = || wait(WaitKind::Collective, None, "barrier", 40);
+    assert_eq!(
+        all(&|number| (number != 77).then(barrier)),
+        "verdict: rank 77 has not called barrier #17 of communicator 0; it awaits something that is not communication"
+    );
+    let chain = |number| (number + 1 < size).then(|| wait(WaitKind::Recv, Some(number + 1), "", 1));
+    assert_eq!(
+        all(&chain),
+        "verdict: rank 9998 waits for a message of rank 9999, tag 17 (src/step.rs:9998); rank 9999 has sent none that fits, and \
+         awaits something that is not communication"
+    );
+    let ring = |number| Some(wait(WaitKind::Recv, Some((number + 1) % size), "", 1));
+    let verdict = all(&ring);
+    assert!(
+        verdict.contains("-> 9996 more ranks -> rank 9999 receives from 0"),
+        "{verdict}"
+    );
+    let any = |_| Some(wait(WaitKind::Recv, None, "", 1));
+    let verdict = all(&any);
+    let start = "verdict: rank 0 waits for a message of any rank, tag 17 (src/step.rs:0); ";
+    assert!(verdict.starts_with(start), "{verdict}");
+}

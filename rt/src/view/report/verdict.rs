@@ -1,6 +1,6 @@
 //! The last line of a report: what is wrong. The causes that explain all others come first.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     super::{PublishedWait, WaitKind},
@@ -9,6 +9,9 @@ use super::{
     wait_graph::{RankStanding, WaitGraph},
     words::{bytes, collective, describe, grouped, rank_set, seconds, waiters, whole_seconds},
 };
+
+/// Ranks whose waiters are counted before one of them is named.
+const COUNTED_MAX: usize = 64;
 
 /// What is known of a rank without a view whose launcher knows all ranks.
 const PUBLISHES_NOTHING: &str = "publishes nothing: it has not started the runtime, has RIPSTOP_VIEW=off, or is not the process \
@@ -233,6 +236,7 @@ fn ended(rank: &super::ObservedRank) -> u64 {
 
 /// Names ranks that call different collectives with the same number.
 fn mismatch(graph: &WaitGraph<'_>) -> Option<String> {
+    let mut compared = BTreeSet::new();
     for (rank, _) in graph.ranks() {
         for wait in graph
             .holding(rank)
@@ -242,6 +246,10 @@ fn mismatch(graph: &WaitGraph<'_>) -> Option<String> {
             let (Some(number), Some(comm)) = (wait.tag, graph.comm(rank, wait.comm)) else {
                 continue;
             };
+            // Its members were compared with another one of them.
+            if !compared.insert(graph.hub_key(rank, wait)) {
+                continue;
+            }
             let members = graph.members(comm);
             let call =
                 |member: &u32| Some((*member, graph.collective_of(*member, wait.comm, number)?));
@@ -360,35 +368,85 @@ fn near_miss(graph: &WaitGraph<'_>) -> Option<String> {
 /// Names an operation for which its peer does nothing: a message without a receive, a receive without a message, a collective
 /// that a rank has not called, an epoch that a rank does not open or end.
 fn unmet(job: &ObservedJob, graph: &WaitGraph<'_>) -> Option<String> {
-    let mut found: Vec<(bool, u32, usize, String)> = Vec::new();
+    let mut found: Vec<UnmetWait<'_>> = Vec::new();
     for (rank, _) in graph.ranks() {
         for wait in graph.holding(rank) {
-            let blockers = graph.blockers(rank, wait);
-            let Some(&first) = blockers
-                .first()
-                .filter(|_| blockers.len() < job.size as usize)
-            else {
+            let targets = graph.targets(rank, wait);
+            let blockers = graph.blockers(rank, &targets);
+            let Some(first) = blockers.clone().next() else {
                 continue;
             };
-            let seen = blockers
-                .iter()
-                .copied()
-                .find(|peer| graph.snapshot(*peer).is_some());
-            let weight = order(wait.kind);
-            let peer = seen.unwrap_or(first);
-            let line = match seen {
-                Some(peer) => unmet_line(graph, rank, wait, peer),
-                None => Some(unseen_line(job, graph, rank, wait, peer)),
-            };
-            if let Some(line) = line {
-                let has_arrived = graph.on_way(peer, rank).is_none_or(|count| count <= 0);
-                let others = usize::MAX - graph.waiters_of(peer).len();
-                found.push((has_arrived, weight, others, line));
+            if blockers.clone().nth(job.size as usize - 1).is_some() {
+                continue; // any rank
             }
+            let seen = blockers
+                .clone()
+                .find(|peer| graph.snapshot(*peer).is_some());
+            if seen.is_some() && !has_line(wait.kind) {
+                continue;
+            }
+            let peer = seen.unwrap_or(first);
+            let has_arrived = graph.on_way(peer, rank).is_none_or(|count| count <= 0);
+            found.push(UnmetWait {
+                class: (has_arrived, order(wait.kind)),
+                rank,
+                wait,
+                peer,
+                is_seen: seen.is_some(),
+            });
         }
     }
-    found.sort();
-    found.into_iter().next().map(|(.., line)| line)
+    let first_class = found.iter().map(|unmet| unmet.class).min()?;
+    found.retain(|unmet| unmet.class == first_class);
+    // A rank that waits itself is waited for by no more ranks than the one that it waits for.
+    let is_root = |unmet: &UnmetWait<'_>| graph.holding(unmet.peer).is_empty();
+    if found.iter().any(is_root) {
+        found.retain(is_root);
+    }
+    let mut waiters: BTreeMap<u32, usize> = BTreeMap::new();
+    for unmet in &found {
+        if waiters.len() < COUNTED_MAX {
+            let count = || graph.waiters_of(unmet.peer).len();
+            waiters.entry(unmet.peer).or_insert_with(count);
+        }
+    }
+    let others = |unmet: &UnmetWait<'_>| waiters.get(&unmet.peer).copied().unwrap_or(0);
+    let most = found.iter().map(others).max()?;
+    let named = found.iter().find(|unmet| others(unmet) == most)?;
+    named.line(job, graph)
+}
+
+/// An operation for which its peer does nothing.
+struct UnmetWait<'a> {
+    /// What is named first has the lowest.
+    class: (bool, u32),
+    rank: u32,
+    wait: &'a PublishedWait,
+    peer: u32,
+    /// True if something is known of the peer.
+    is_seen: bool,
+}
+
+impl UnmetWait<'_> {
+    fn line(&self, job: &ObservedJob, graph: &WaitGraph<'_>) -> Option<String> {
+        if self.is_seen {
+            unmet_line(graph, self.rank, self.wait, self.peer)
+        } else {
+            Some(unseen_line(job, graph, self.rank, self.wait, self.peer))
+        }
+    }
+}
+
+/// Returns true for operations that [`unmet_line`] tells.
+const fn has_line(kind: WaitKind) -> bool {
+    !matches!(
+        kind,
+        WaitKind::RecvMoving
+            | WaitKind::SendMoving
+            | WaitKind::Remote
+            | WaitKind::Agree
+            | WaitKind::Creation
+    )
 }
 
 /// Returns which kind of operation is named first: a message is the cause more often than the collective behind it.
@@ -427,10 +485,15 @@ fn unmet_line(graph: &WaitGraph<'_>, rank: u32, wait: &PublishedWait, peer: u32)
             "no receive takes the message of rank {rank} to rank {peer}, {tag} ({}, {at}); rank {peer} has posted none that fits",
             bytes(wait.bytes)
         )),
-        WaitKind::Recv | WaitKind::Probe => Some(format!(
-            "rank {rank} waits for a message of rank {peer}, {tag} ({at}); rank {peer} has sent {}, and {does}",
-            sent(graph, peer, rank)
-        )),
+        WaitKind::Recv | WaitKind::Probe => {
+            let sender = wait
+                .peer
+                .map_or_else(|| "any rank".to_owned(), |peer| format!("rank {peer}"));
+            Some(format!(
+                "rank {rank} waits for a message of {sender}, {tag} ({at}); rank {peer} has sent {}, and {does}",
+                sent(graph, peer, rank)
+            ))
+        }
         WaitKind::Collective => Some(format!(
             "rank {peer} has not called {} #{number} of communicator {}; it {does}",
             super::words::call(wait).0,

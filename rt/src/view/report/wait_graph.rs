@@ -1,6 +1,6 @@
 //! Which rank waits for which.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
 
 use super::{
     super::{
@@ -8,6 +8,7 @@ use super::{
         StoredGroup, WaitKind, layout::RankView,
     },
     ObservedJob, ObservedRank, ProcessState,
+    wait_edges::{HubKey, WaitEdges, WaitTargets},
 };
 
 /// What a rank does, as far as its view and its process show.
@@ -46,6 +47,7 @@ pub(super) struct WaitGraph<'a> {
     ranks: BTreeMap<u32, (&'a ObservedRank, RankStanding)>,
     /// Members of each communicator, as far as their views name it.
     members: BTreeMap<(u32, u32, u64), Vec<u32>>,
+    edges: WaitEdges,
 }
 
 /// Share of a processor from which on a rank computes. It is low, because a rank may share its processor with many others.
@@ -64,11 +66,14 @@ impl<'a> WaitGraph<'a> {
                 members.entry(key(comm)).or_default().push(rank);
             }
         }
-        Self {
+        let mut graph = Self {
             job,
             ranks,
             members,
-        }
+            edges: WaitEdges::default(),
+        };
+        graph.edges = WaitEdges::of(&graph, job.size);
+        graph
     }
 
     pub(super) fn ranks(&self) -> impl Iterator<Item = (u32, &RankStanding)> {
@@ -180,23 +185,60 @@ impl<'a> WaitGraph<'a> {
     }
 
     /// Returns the ranks that could end this operation of `rank`.
-    pub(super) fn blockers(&self, rank: u32, wait: &PublishedWait) -> Vec<u32> {
+    pub(super) fn blockers<'g>(
+        &'g self,
+        rank: u32,
+        targets: &'g WaitTargets,
+    ) -> impl Iterator<Item = u32> + Clone + 'g {
+        self.edges.ranks_of(rank, targets)
+    }
+
+    /// Returns what an operation that holds up `rank` waits for.
+    pub(super) fn targets(&self, rank: u32, wait: &PublishedWait) -> WaitTargets {
+        let key = self.hub_key(rank, wait);
+        let hub = key.and_then(|key| self.edges.hub(key));
+        hub.map_or_else(
+            || WaitTargets::Ranks(self.single_blockers(rank, wait)),
+            WaitTargets::Hub,
+        )
+    }
+
+    /// Returns the ranks that could end an operation that waits for single ones.
+    pub(super) fn single_blockers(&self, rank: u32, wait: &PublishedWait) -> Vec<u32> {
         let holders = self.lock_holders(rank, wait);
-        if let Some(owner) = wait.peer.filter(|_| !holders.is_empty()) {
-            return self.lock_blockers(holders, owner);
+        match wait.peer {
+            Some(owner) if !holders.is_empty() => self.lock_blockers(holders, owner),
+            peer => peer.into_iter().collect(),
         }
+    }
+
+    /// Returns the name of the set of ranks that could end an operation; `None` if it waits for single ranks.
+    pub(super) fn hub_key(&self, rank: u32, wait: &PublishedWait) -> Option<HubKey> {
         // The peer of a lock has the memory. Any member may hold the lock.
-        if let Some(peer) = wait.peer.filter(|_| wait.kind != WaitKind::WindowLock) {
-            return vec![peer];
-        }
+        let is_single = match wait.kind {
+            WaitKind::WindowLock => !self.lock_holders(rank, wait).is_empty(),
+            _ => wait.peer.is_some(),
+        };
+        let number = wait.tag.filter(|_| wait.kind == WaitKind::Collective);
+        let (comm, size, members) = match self.comm(rank, wait.comm) {
+            Some(comm) => key(comm),
+            None => (wait.comm, u32::MAX, 0),
+        };
+        (!is_single).then_some((comm, size, members, number))
+    }
+
+    /// Returns the ranks of that set, in ascending order.
+    pub(super) fn hub_members(&self, rank: u32, wait: &PublishedWait) -> Vec<u32> {
         let comm = self.comm(rank, wait.comm);
         let members = comm.map_or_else(|| (0..self.job.size).collect(), |comm| self.members(comm));
-        let others = members.into_iter().filter(|member| *member != rank);
         match (wait.kind, wait.tag) {
-            (WaitKind::Collective, Some(number)) => others
-                .filter(|member| !self.has_begun(*member, wait, number))
-                .collect(),
-            _ => others.collect(),
+            (WaitKind::Collective, Some(number)) => {
+                let members = members.into_iter();
+                members
+                    .filter(|member| !self.has_begun(*member, wait, number))
+                    .collect()
+            }
+            _ => members,
         }
     }
 
@@ -272,8 +314,12 @@ impl<'a> WaitGraph<'a> {
 
     /// Returns true if a message of a rank for which `rank` waits has not arrived, and may end the wait.
     fn may_be_reached(&self, rank: u32) -> bool {
-        let targets = self.waits_for(rank).into_iter();
-        let mut on_way = targets.filter_map(|target| self.on_way(target, rank));
+        let peers = self
+            .snapshot(rank)
+            .map_or(&[][..], |snapshot| &snapshot.peers);
+        let peers = peers.iter().map(|peer| peer.rank);
+        let senders = self.edges.awaited_senders(rank, peers);
+        let mut on_way = senders.filter_map(|sender| self.on_way(sender, rank));
         on_way.any(|count| count != 0)
     }
 
@@ -287,42 +333,12 @@ impl<'a> WaitGraph<'a> {
 
     /// Returns the ranks that wait for `root`, directly or for others that do.
     pub(super) fn waiters_of(&self, root: u32) -> BTreeSet<u32> {
-        let edges: Vec<(u32, Vec<u32>)> = self
-            .ranks()
-            .map(|(rank, _)| (rank, self.waits_for(rank)))
-            .collect();
-        let mut found = BTreeSet::from([root]);
-        loop {
-            let before = found.len();
-            for (rank, targets) in &edges {
-                if targets.iter().any(|target| found.contains(target)) {
-                    found.insert(*rank);
-                }
-            }
-            if found.len() == before {
-                found.remove(&root);
-                return found;
-            }
-        }
+        self.edges.waiters_of([root])
     }
 
     /// Returns the ranks for which other ranks wait.
     pub(super) fn awaited_ranks(&self) -> BTreeSet<u32> {
-        let others = self.ranks().map(|(rank, _)| {
-            let targets = self.waits_for(rank).into_iter();
-            targets.filter(move |target| *target != rank)
-        });
-        others.flatten().collect()
-    }
-
-    /// Returns the ranks that could end any operation that holds up `rank`.
-    pub(super) fn waits_for(&self, rank: u32) -> Vec<u32> {
-        let holding = self.holding(rank);
-        let all: BTreeSet<u32> = holding
-            .iter()
-            .flat_map(|wait| self.blockers(rank, wait))
-            .collect();
-        all.into_iter().collect()
+        self.edges.awaited()
     }
 
     /// Returns the largest set of sleeping ranks whose operations can be ended by these ranks alone. Empty without two looks
@@ -336,18 +352,8 @@ impl<'a> WaitGraph<'a> {
                 && is_asleep_in_both(rank)
                 && !self.may_be_reached(**number)
         });
-        let mut set: BTreeSet<u32> = asleep.map(|(rank, _)| *rank).collect();
-        loop {
-            let is_held = |rank: &u32| {
-                let targets = self.waits_for(*rank);
-                !targets.is_empty() && targets.iter().all(|target| set.contains(target))
-            };
-            let held: BTreeSet<u32> = set.iter().copied().filter(is_held).collect();
-            if held.len() == set.len() {
-                return set;
-            }
-            set = held;
-        }
+        self.edges
+            .closed_part(&asleep.map(|(rank, _)| *rank).collect())
     }
 
     /// Returns the shortest cycle of ranks that each wait for the next one, over operations that `counts` accepts.
@@ -355,29 +361,29 @@ impl<'a> WaitGraph<'a> {
         &self,
         counts: impl Fn(u32, &PublishedWait) -> bool,
     ) -> Option<Vec<(u32, &PublishedWait)>> {
-        let next = |rank: u32| {
-            let holding = self.holding(rank).into_iter();
-            let waits = holding.filter(|wait| counts(rank, wait));
-            let edges = waits.flat_map(|wait| {
-                self.blockers(rank, wait)
-                    .into_iter()
-                    .map(move |to| (to, wait))
-            });
-            edges.collect::<Vec<_>>()
-        };
         let mut best: Option<Vec<(u32, &PublishedWait)>> = None;
         // A cycle that does not go through the first ranks is found from another start; a job of thousands needs no shortest one.
         for (start, _) in self.ranks().take(STARTS_MAX) {
             let mut before: BTreeMap<u32, (u32, &PublishedWait)> = BTreeMap::new();
+            let mut visits = vec![HubVisit::None; self.edges.hubs()];
             let mut queue = vec![start];
             let mut at = 0;
             while at < queue.len() && !before.contains_key(&start) {
                 let rank = queue[at];
                 at += 1;
-                for (to, wait) in next(rank) {
-                    if let std::collections::btree_map::Entry::Vacant(entry) = before.entry(to) {
-                        entry.insert((rank, wait));
-                        queue.push(to);
+                let holding = self.holding(rank).into_iter();
+                for wait in holding.filter(|wait| counts(rank, wait)) {
+                    let targets = self.targets(rank, wait);
+                    let targets: Vec<u32> = match targets {
+                        WaitTargets::Hub(hub) => visits[hub]
+                            .targets(rank, || self.edges.ranks_of(rank, &targets).collect()),
+                        WaitTargets::Ranks(ranks) => ranks,
+                    };
+                    for to in targets {
+                        if let Entry::Vacant(entry) = before.entry(to) {
+                            entry.insert((rank, wait));
+                            queue.push(to);
+                        }
                     }
                 }
             }
@@ -450,6 +456,33 @@ impl<'a> WaitGraph<'a> {
             }
         }
         found
+    }
+}
+
+/// Whether a search has come to a hub.
+#[derive(Clone, Copy)]
+enum HubVisit {
+    None,
+    /// From this rank, so that all others of the hub were found.
+    From(u32),
+    /// From two ranks, so that all were found.
+    Done,
+}
+
+impl HubVisit {
+    /// Returns the ranks of the hub that were not found from it yet.
+    fn targets(&mut self, from: u32, all: impl FnOnce() -> Vec<u32>) -> Vec<u32> {
+        match *self {
+            Self::None => {
+                *self = Self::From(from);
+                all()
+            }
+            Self::From(first) => {
+                *self = Self::Done;
+                all().into_iter().filter(|rank| *rank == first).collect()
+            }
+            Self::Done => Vec::new(),
+        }
     }
 }
 
