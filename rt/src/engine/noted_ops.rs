@@ -1,4 +1,4 @@
-//! What the engine notes in the flight ring of the rank's view (rt/src/view/flight.rs): operations that do not end at their call.
+//! What the engine notes in the flight ring of the rank's view (rt/src/view/flight): operations that do not end at their call.
 
 use super::{Engine, EngineCommons};
 use crate::{

@@ -1,8 +1,8 @@
-//! What the engine reports to the rank's trace (rt/src/trace). Begins that the flight ring notes, too, are passed on to it.
+//! What the engine reports to the rank's trace (rt/src/trace). Beginnings of operations go on to the flight ring (`noted_ops`).
 //!
-//! Without a trace, each of these functions is a look at one flag otherwise. The paths that have no room for a look come here from a
-//! branch that they have anyway: a send, because a communicator might be revoked; a receive, because an adapter might match
-//! tags; the end of an operation, because a program might be notified of it.
+//! Without a trace, each of these functions looks at one flag, and does nothing else for a trace. The paths that have no room for
+//! a look come here from a branch that they have anyway: a send, because a communicator might be revoked; a receive, because an
+//! adapter might match tags; the end of an operation, because a program might be notified of it.
 
 use std::panic::Location;
 

@@ -28,6 +28,7 @@ mod number;
 mod ops;
 mod pieces;
 mod poll;
+mod published;
 mod sent_update;
 #[cfg(test)]
 mod tests;
@@ -38,7 +39,6 @@ mod wide_element;
 use std::{
     collections::{BTreeMap, BTreeSet},
     ops::{Deref, DerefMut},
-    panic::Location,
     sync::{Arc, atomic::AtomicU32},
     task::Waker,
 };
@@ -46,6 +46,7 @@ use std::{
 use ripstop_fabric::{memory::RemoteRegion, offload::RemoteCounter};
 
 pub use self::number::Combine;
+pub(super) use self::published::{AwaitedEpoch, AwaitedLockHolder};
 use self::{
     access_guard::WindowAccessGuard,
     counter_pairs::{CounterWatches, PeerCounter, RemoteCounterPair, WindowCounterPool},
@@ -75,7 +76,6 @@ use crate::{
     group::{RankGroup, WorldRank},
     proto::wire::{CounterKeysHeader, HeaderBase, WindowCountHeader, WireKind},
     trace::WindowCall,
-    view::WaitKind,
 };
 
 /// A window of the job, named by its communicator and the number of the collective that created it.
@@ -145,22 +145,6 @@ struct WaitingWindowCall {
     waker: Waker,
     /// The call that it is, or a part of; `None` for the introduction of neighbors.
     call: Option<WindowCall>,
-}
-
-/// An epoch or a lock of this rank that waits for another rank.
-pub(super) struct AwaitedEpoch {
-    pub(super) id: WindowId,
-    pub(super) rank: WorldRank,
-    /// What that rank has to do.
-    pub(super) kind: WaitKind,
-    /// Source line of the call that waits, if it is known.
-    pub(super) at: Option<&'static Location<'static>>,
-}
-
-/// A rank that holds the lock of this rank's memory while others wait for the lock.
-pub(super) struct AwaitedLockHolder {
-    pub(super) id: WindowId,
-    pub(super) rank: WorldRank,
 }
 
 impl WindowWaiterSlot {
@@ -279,46 +263,6 @@ impl LazyWindowTable {
         waited.chain(in_fences).collect()
     }
 
-    /// Returns what the futures of each window may wait for.
-    pub(super) fn published_waits(&self) -> Vec<AwaitedEpoch> {
-        let ends = self.0.iter().flat_map(|all| &all.ends);
-        let awaited = ends.filter(|(_, end)| !end.listeners.is_empty());
-        let mut waits = Vec::new();
-        for (&id, end) in awaited {
-            let wait = |rank, kind| {
-                let call = end.call_that_awaits(kind)?;
-                let at = call.map(|call| call.at);
-                Some(AwaitedEpoch { id, rank, kind, at })
-            };
-            let fence = end.fences.as_ref().and_then(WindowFences::awaited);
-            waits.extend(fence.and_then(|rank| wait(rank, WaitKind::WindowFence)));
-            for (&rank, peer_end) in &end.peer_ends {
-                let kinds = [
-                    (peer_end.starts_waiting > 0, WaitKind::WindowPost),
-                    (!peer_end.counters.is_completed(), WaitKind::WindowComplete),
-                    (
-                        peer_end.lock == WindowLockState::Waiting,
-                        WaitKind::WindowLock,
-                    ),
-                ];
-                let kinds = kinds.into_iter().filter(|(waits, _)| *waits);
-                waits.extend(kinds.filter_map(|(_, kind)| wait(rank, kind)));
-            }
-        }
-        waits
-    }
-
-    /// Returns the holders of the locks for which other ranks wait.
-    pub(super) fn awaited_lock_holders(&self) -> Vec<AwaitedLockHolder> {
-        let ends = self.0.iter().flat_map(|all| &all.ends);
-        let holders = ends.flat_map(|(&id, end)| {
-            let holders = end.access_guard.with_lock(|door| door.awaited_holders());
-            let holder = move |rank| AwaitedLockHolder { id, rank };
-            holders.into_iter().map(holder)
-        });
-        holders.collect()
-    }
-
     fn peer_end(&mut self, id: WindowId, rank: WorldRank) -> Option<&mut PeerEndState> {
         let end = self.0.as_mut()?.ends.get_mut(&id)?;
         Some(end.peer_end(rank))
@@ -355,20 +299,6 @@ pub(crate) struct WindowPart<'a> {
 }
 
 impl WindowEndState {
-    /// Returns a call that may wait for this; `None` if all futures wait for something else. A future of no call may wait for
-    /// anything.
-    fn call_that_awaits(&self, kind: WaitKind) -> Option<Option<WindowCall>> {
-        let mut calls = self.listeners.values().map(|future| future.call);
-        let name = match kind {
-            WaitKind::WindowPost => "start",
-            WaitKind::WindowComplete => "wait",
-            WaitKind::WindowLock => "lock",
-            _ => "fence",
-        };
-        let is_it = |call: &Option<WindowCall>| call.is_none_or(|call| call.op.starts_with(name));
-        calls.find(is_it)
-    }
-
     /// Returns the entry of a neighbor, creating it if there is none.
     fn peer_end(&mut self, rank: WorldRank) -> &mut PeerEndState {
         let Self {

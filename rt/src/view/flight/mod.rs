@@ -1,12 +1,12 @@
 //! The flight ring: the last operations that a rank has begun and ended, in its view.
 //!
-//! A snapshot is written before a thread sleeps. The ring is written while operations go on, so it also tells what a rank did that
-//! was killed, or that computes, since its last snapshot. The rank stores a record of three words under the engine's lock and
-//! reads no clock. The records of the ring are numbered from 1 on, and a record is overwritten by the one [`FLIGHT_RECORDS`] later.
+//! A snapshot is written before a thread sleeps. The ring is written while operations go on, so it also tells what a rank did
+//! since its last snapshot that was killed, or that computes. The rank stores a record of three words under the engine's lock and
+//! reads no clock. The records are numbered from 1 on, and a record is overwritten by the one [`FLIGHT_RECORDS`] later.
 //!
-//! What ends at its call leaves no record, because a record would cost it more than the view may take: a short message that leaves
-//! at once, or for which no future waits; a short collective of one round that does not have to wait for long; an access to a mapped
-//! window; and a call of one rank alone. A receive whose future is dropped has no end.
+//! What ends at its call leaves no record, because a record would cost it more than the view may take: a short message that
+//! leaves at once, or for which no future waits; a short collective of one round that does not have to wait for long; an access
+//! to a mapped window; and a call of one rank alone. A receive whose future is dropped has no end.
 //!
 //! A reader notices a record that is being written: each record has a number and a check of all its bits, and the rank counts a
 //! record before it writes it.

@@ -5,7 +5,7 @@ use ripstop_fabric::random::SeededRandom;
 use super::{super::layout::VIEW_LEN, *};
 
 fn view() -> MemoryRegion {
-    MemoryRegion::create("ripstop-test-view", VIEW_LEN, false).unwrap()
+    MemoryRegion::create("ripstop-test-view", VIEW_LEN, false).expect("there is memory")
 }
 
 fn note(tag: u32) -> FlightNote {
@@ -21,7 +21,7 @@ fn note(tag: u32) -> FlightNote {
 
 /// Fails unless a record is one of `note`, with the next number.
 fn check_record(record: &FlightRecord) {
-    let tag = record.tag.unwrap();
+    let tag = record.tag.expect("each has one");
     let is_whole = record.peer == Some(tag ^ 0x5555_5555)
         && record.comm == !tag
         && record.bytes == tag.rotate_left(16)

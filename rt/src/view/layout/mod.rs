@@ -1,9 +1,10 @@
 //! The bytes of a view.
 //!
 //! A view begins with a [`ViewHead`], which says which rank it belongs to, and a [`ViewPulse`], which says which snapshot
-//! describes the rank now. The flight ring and the texts of its source lines follow (rt/src/view/flight.rs). Behind them are two
-//! slots for snapshots. The rank writes these in turn, so that one of them is whole at any time. A slot has a number and a checksum, by which a reader notices a snapshot that is being written. Readers belong to other
-//! processes, perhaps of another version, and the contents may be anything: a reader gets a sentence then, and nothing worse.
+//! describes the rank now. The flight ring and the texts of its source lines follow (rt/src/view/flight). Behind them are two
+//! slots for snapshots. The rank writes these in turn, so that one of them is whole at any time. A slot has a number and a
+//! checksum, by which a reader notices a snapshot that is being written. Readers belong to other processes, perhaps of another
+//! version, and the contents may be anything: a reader gets a sentence then, and nothing worse.
 
 mod records;
 
@@ -259,27 +260,20 @@ pub fn encode(snapshot: &RankSnapshot) -> Vec<u8> {
     ];
     let is_truncated = snapshot.is_truncated || all != [0; 4];
     let mut body = Vec::new();
+    append(&mut body, comms, CommRecord::of);
+    append(&mut body, waits, WaitRecord::of);
+    append(&mut body, stored, StoredRecord::of);
+    append(&mut body, locks, LockRecord::of);
+    append(&mut body, peers, PeerRecord::of);
     let mut text = Vec::new();
-    for comm in comms {
-        body.extend_from_slice(bytes_of(&CommRecord::of(comm)));
-        text.extend_from_slice(comm.last.as_bytes());
-    }
+    let mut say = |part: &str| text.extend_from_slice(part.as_bytes());
+    comms.iter().for_each(|comm| say(&comm.last));
     for wait in waits {
-        body.extend_from_slice(bytes_of(&WaitRecord::of(wait)));
-        text.extend_from_slice(wait.name.as_bytes());
-        text.extend_from_slice(wait.at.as_bytes());
+        say(&wait.name);
+        say(&wait.at);
     }
-    for group in stored {
-        body.extend_from_slice(bytes_of(&StoredRecord::of(group)));
-        text.extend_from_slice(group.name.as_bytes());
-    }
-    for lock in locks {
-        body.extend_from_slice(bytes_of(&LockRecord::of(lock)));
-    }
-    for peer in peers {
-        body.extend_from_slice(bytes_of(&PeerRecord::of(peer)));
-    }
-    text.extend_from_slice(last_ended.as_bytes());
+    stored.iter().for_each(|group| say(&group.name));
+    say(last_ended);
     body.extend_from_slice(&text);
     let mut head = SlotHead {
         number: snapshot.number,
@@ -392,6 +386,13 @@ fn body_len(head: &SlotHead) -> Option<usize> {
         len.checked_add((count as usize).checked_mul(each)?)
     })?;
     (len <= SLOT_LEN - size_of::<SlotHead>()).then_some(len)
+}
+
+/// Appends the records of all these items.
+fn append<T, R: Pod>(body: &mut Vec<u8>, items: &[T], record: impl Fn(&T) -> R) {
+    for item in items {
+        body.extend_from_slice(bytes_of(&record(item)));
+    }
 }
 
 /// Returns the first items that fit.

@@ -4,6 +4,7 @@
 //! ranks that all sleep, and whose operations can be ended by these ranks alone, in both looks.
 
 mod rank_state;
+mod unmet;
 mod verdict;
 mod wait_cycle;
 mod wait_edges;

@@ -1,0 +1,82 @@
+//! What this rank's view says about its windows: epochs and locks that wait, and holders of locks for which others wait.
+
+use std::panic::Location;
+
+use super::{
+    LazyWindowTable, WindowEndState, WindowId, fence::WindowFences, locks::WindowLockState,
+};
+use crate::{group::WorldRank, trace::WindowCall, view::WaitKind};
+
+/// An epoch or a lock of this rank that waits for another rank.
+pub(in crate::engine) struct AwaitedEpoch {
+    pub(in crate::engine) id: WindowId,
+    pub(in crate::engine) rank: WorldRank,
+    /// What that rank has to do.
+    pub(in crate::engine) kind: WaitKind,
+    /// Source line of the call that waits, if it is known.
+    pub(in crate::engine) at: Option<&'static Location<'static>>,
+}
+
+/// A rank that holds the lock of this rank's memory while others wait for the lock.
+pub(in crate::engine) struct AwaitedLockHolder {
+    pub(in crate::engine) id: WindowId,
+    pub(in crate::engine) rank: WorldRank,
+}
+
+impl LazyWindowTable {
+    /// Returns what the futures of each window may wait for.
+    pub(in crate::engine) fn published_waits(&self) -> Vec<AwaitedEpoch> {
+        let ends = self.0.iter().flat_map(|all| &all.ends);
+        let awaited = ends.filter(|(_, end)| !end.listeners.is_empty());
+        let mut waits = Vec::new();
+        for (&id, end) in awaited {
+            let wait = |rank, kind| {
+                let call = end.call_that_awaits(kind)?;
+                let at = call.map(|call| call.at);
+                Some(AwaitedEpoch { id, rank, kind, at })
+            };
+            let fence = end.fences.as_ref().and_then(WindowFences::awaited);
+            waits.extend(fence.and_then(|rank| wait(rank, WaitKind::WindowFence)));
+            for (&rank, peer_end) in &end.peer_ends {
+                let kinds = [
+                    (peer_end.starts_waiting > 0, WaitKind::WindowPost),
+                    (!peer_end.counters.is_completed(), WaitKind::WindowComplete),
+                    (
+                        peer_end.lock == WindowLockState::Waiting,
+                        WaitKind::WindowLock,
+                    ),
+                ];
+                let kinds = kinds.into_iter().filter(|(waits, _)| *waits);
+                waits.extend(kinds.filter_map(|(_, kind)| wait(rank, kind)));
+            }
+        }
+        waits
+    }
+
+    /// Returns the holders of the locks for which other ranks wait.
+    pub(in crate::engine) fn awaited_lock_holders(&self) -> Vec<AwaitedLockHolder> {
+        let ends = self.0.iter().flat_map(|all| &all.ends);
+        let holders = ends.flat_map(|(&id, end)| {
+            let holders = end.access_guard.with_lock(|door| door.awaited_holders());
+            let holder = move |rank| AwaitedLockHolder { id, rank };
+            holders.into_iter().map(holder)
+        });
+        holders.collect()
+    }
+}
+
+impl WindowEndState {
+    /// Returns a call that may wait for this; `None` if all futures wait for something else. A future of no call may wait for
+    /// anything.
+    fn call_that_awaits(&self, kind: WaitKind) -> Option<Option<WindowCall>> {
+        let mut calls = self.listeners.values().map(|future| future.call);
+        let name = match kind {
+            WaitKind::WindowPost => "start",
+            WaitKind::WindowComplete => "wait",
+            WaitKind::WindowLock => "lock",
+            _ => "fence",
+        };
+        let is_it = |call: &Option<WindowCall>| call.is_none_or(|call| call.op.starts_with(name));
+        calls.find(is_it)
+    }
+}

@@ -1,0 +1,214 @@
+//! Operations for which their peers do nothing.
+
+use std::collections::BTreeMap;
+
+use super::{
+    super::{PublishedWait, WaitKind},
+    ObservedJob,
+    verdict::{PUBLISHES_NOTHING, does},
+    wait_graph::WaitGraph,
+    words::{bytes, call, describe},
+};
+
+/// Ranks whose waiters are counted before one of them is named.
+const COUNTED_MAX: usize = 64;
+
+/// Names an operation for which its peer does nothing: a message without a receive, a receive without a message, a collective
+/// that a rank has not called, an epoch that a rank does not open or end.
+pub(super) fn unmet(job: &ObservedJob, graph: &WaitGraph<'_>) -> Option<String> {
+    let mut found: Vec<UnmetWait<'_>> = Vec::new();
+    for (rank, _) in graph.ranks() {
+        for wait in graph.holding(rank) {
+            let targets = graph.targets(rank, wait);
+            let blockers = graph.blockers(rank, &targets);
+            let Some(first) = blockers.clone().next() else {
+                continue;
+            };
+            if blockers.clone().nth(job.size as usize - 1).is_some() {
+                continue; // any rank
+            }
+            let seen = blockers
+                .clone()
+                .find(|peer| graph.snapshot(*peer).is_some());
+            if seen.is_some() && !has_line(wait.kind) {
+                continue;
+            }
+            let peer = seen.unwrap_or(first);
+            let has_arrived = graph.on_way(peer, rank).is_none_or(|count| count <= 0);
+            found.push(UnmetWait {
+                class: (has_arrived, order(wait.kind)),
+                rank,
+                wait,
+                peer,
+                is_seen: seen.is_some(),
+            });
+        }
+    }
+    let first_class = found.iter().map(|unmet| unmet.class).min()?;
+    found.retain(|unmet| unmet.class == first_class);
+    // A rank that waits itself is waited for by no more ranks than the one that it waits for.
+    let is_root = |unmet: &UnmetWait<'_>| graph.holding(unmet.peer).is_empty();
+    if found.iter().any(is_root) {
+        found.retain(is_root);
+    }
+    let mut waiters: BTreeMap<u32, usize> = BTreeMap::new();
+    for unmet in &found {
+        if waiters.len() < COUNTED_MAX {
+            let count = || graph.waiters_of(unmet.peer).len();
+            waiters.entry(unmet.peer).or_insert_with(count);
+        }
+    }
+    let others = |unmet: &UnmetWait<'_>| waiters.get(&unmet.peer).copied().unwrap_or(0);
+    let most = found.iter().map(others).max()?;
+    let named = found.iter().find(|unmet| others(unmet) == most)?;
+    named.line(job, graph)
+}
+
+/// An operation for which its peer does nothing.
+struct UnmetWait<'a> {
+    /// What is named first has the lowest.
+    class: (bool, u32),
+    rank: u32,
+    wait: &'a PublishedWait,
+    peer: u32,
+    /// True if something is known of the peer.
+    is_seen: bool,
+}
+
+impl UnmetWait<'_> {
+    fn line(&self, job: &ObservedJob, graph: &WaitGraph<'_>) -> Option<String> {
+        if self.is_seen {
+            unmet_line(graph, self.rank, self.wait, self.peer)
+        } else {
+            Some(unseen_line(job, graph, self.rank, self.wait, self.peer))
+        }
+    }
+}
+
+/// Returns true for operations that [`unmet_line`] tells.
+const fn has_line(kind: WaitKind) -> bool {
+    !matches!(
+        kind,
+        WaitKind::RecvMoving
+            | WaitKind::SendMoving
+            | WaitKind::Remote
+            | WaitKind::Agree
+            | WaitKind::Creation
+    )
+}
+
+/// Returns which kind of operation is named first: a message is the cause more often than the collective behind it.
+fn order(kind: WaitKind) -> u32 {
+    match kind {
+        WaitKind::SendQueued => 0,
+        WaitKind::SendOffered => 1,
+        WaitKind::Recv | WaitKind::Probe => 2,
+        WaitKind::Collective | WaitKind::Agree | WaitKind::Creation => 4,
+        _ => 3,
+    }
+}
+
+fn unmet_line(graph: &WaitGraph<'_>, rank: u32, wait: &PublishedWait, peer: u32) -> Option<String> {
+    let tag = wait
+        .tag
+        .map_or_else(|| "any tag".to_owned(), |tag| format!("tag {tag}"));
+    let does = does(graph, peer);
+    let number = wait.tag.unwrap_or(0);
+    let at = &wait.at;
+    match wait.kind {
+        WaitKind::SendQueued => {
+            let stored = graph
+                .snapshot(peer)
+                .map_or(&[][..], |snapshot| &snapshot.stored);
+            let of_rank = stored.iter().filter(|group| group.source == rank);
+            let count = of_rank
+                .map(|group| group.count)
+                .fold(0, u64::saturating_add);
+            Some(format!(
+                "rank {peer} has {count} unread messages of rank {rank} (limit of RIPSTOP_UNEXPECTED_MESSAGES or \
+                 RIPSTOP_UNEXPECTED_BYTES); rank {peer} {does}"
+            ))
+        }
+        WaitKind::SendOffered => Some(format!(
+            "no receive takes the message of rank {rank} to rank {peer}, {tag} ({}, {at}); rank {peer} has posted none that fits",
+            bytes(wait.bytes)
+        )),
+        WaitKind::Recv | WaitKind::Probe => {
+            let sender = wait
+                .peer
+                .map_or_else(|| "any rank".to_owned(), |peer| format!("rank {peer}"));
+            Some(format!(
+                "rank {rank} waits for a message of {sender}, {tag} ({at}); rank {peer} has sent {}, and {does}",
+                sent(graph, peer, rank)
+            ))
+        }
+        WaitKind::Collective => Some(format!(
+            "rank {peer} has not called {} #{number} of communicator {}; it {does}",
+            call(wait).0,
+            wait.comm
+        )),
+        WaitKind::WindowLock => {
+            let what = describe(wait, None);
+            Some(match graph.lock_holders(rank, wait).first() {
+                Some(holder) => {
+                    let does = self::does(graph, *holder);
+                    format!("rank {rank} {what}, which rank {holder} holds; rank {holder} {does}")
+                }
+                None => format!("rank {rank} {what}, which another rank holds"),
+            })
+        }
+        WaitKind::WindowPost | WaitKind::WindowComplete | WaitKind::WindowFence => {
+            let what = describe(wait, None);
+            Some(format!("rank {rank} {what}; rank {peer} {does}"))
+        }
+        _ => None,
+    }
+}
+
+/// Returns how many messages `from` has sent to `to`, and what has become of them.
+fn sent(graph: &WaitGraph<'_>, from: u32, to: u32) -> String {
+    let received = graph.exchanged(to, from).map(|peer| peer.received);
+    let (Some(on_way), Some(received)) = (graph.on_way(from, to), received) else {
+        return "none that fits".to_owned();
+    };
+    // The view of a rank that computes may be older.
+    let on_way = on_way.max(0);
+    let sent = received.wrapping_add(on_way.cast_unsigned());
+    let stored = graph
+        .snapshot(to)
+        .map_or(&[][..], |snapshot| &snapshot.stored);
+    let of_sender = stored.iter().filter(|group| group.source == from);
+    let stored = of_sender
+        .map(|group| group.count)
+        .fold(0, u64::saturating_add);
+    match (sent, on_way, stored) {
+        (0, ..) => "it none".to_owned(),
+        (_, 0, 0) => format!("it {sent}, all received"),
+        (_, 0, _) => format!("it {sent}, {stored} of which no receive takes"),
+        _ => format!("it {sent}, {on_way} of which have not arrived"),
+    }
+}
+
+/// Returns a sentence about an operation of which nothing is known but that it waits for `peer`.
+fn unseen_line(
+    job: &ObservedJob,
+    graph: &WaitGraph<'_>,
+    rank: u32,
+    wait: &PublishedWait,
+    peer: u32,
+) -> String {
+    let what = describe(wait, None);
+    if graph.standing(peer).is_some() {
+        return format!(
+            "rank {rank} waits for rank {peer} in {what}; the view of rank {peer} cannot be read"
+        );
+    }
+    if job.knows_all {
+        return format!(
+            "rank {rank} waits for rank {peer} in {what}; rank {peer} {PUBLISHES_NOTHING}"
+        );
+    }
+    format!(
+        "rank {rank} waits for rank {peer} in {what}; rank {peer} was not found on this machine: run the command on its node"
+    )
+}
