@@ -1,5 +1,5 @@
-//! The cost of a small message while its receiver is awake: no system call, no allocation, no wake. Alone in its program,
-//! because it counts every allocation of the process.
+//! The cost of a small message while its receiver is awake: no system call, no allocation, no wake. A short collective allocates
+//! nothing either, at the rank that comes last. Alone in its program, because it counts every allocation of the process.
 //!
 //! One thread drives both ranks, in turn. Each awaited message has always come, so no thread sleeps and nothing depends on
 //! other work of the machine.
@@ -10,7 +10,7 @@ mod allocations;
 
 use std::{array, thread};
 
-use ripstop::{Comm, Runtime, boot};
+use ripstop::{Collectives, Comm, Runtime, Sum, boot};
 
 /// Rounds that are not counted, in which rings are made and vectors grow.
 const WARM_UP: usize = 1000;
@@ -82,8 +82,30 @@ fn allocations<const K: usize>(runtimes: &[Runtime; 2], posted: bool) -> u64 {
     allocations
 }
 
+/// Checks that the rank which comes last to a short collective allocates nothing for it: everything is there at its call.
+fn check_last_of_a_collective([first, last]: &[Runtime; 2]) {
+    let worlds = [first, last].map(|runtime| runtime.world());
+    let allocated = |work: &dyn Fn()| {
+        let before = allocations::count();
+        work();
+        allocations::count() - before
+    };
+    for round in 0..ROUNDS {
+        let early = first.block_on(async { worlds[0].all_reduce([1_u64], Sum) });
+        let of_block_on = allocated(&|| last.block_on(async {}));
+        let of_both = allocated(&|| {
+            let sum = last.block_on(async { worlds[1].all_reduce([2_u64], Sum).await });
+            assert_eq!(sum.expect("the other rank is there"), [3]);
+        });
+        let sum = first.block_on(early);
+        assert_eq!(sum.expect("the other rank is there"), [3]);
+        // In the first rounds, the ranks connect and tables grow.
+        assert!(of_both == of_block_on || round < 10, "round {round}");
+    }
+}
+
 #[test]
-fn a_small_message_between_awake_ranks_allocates_nothing_and_wakes_no_rank() {
+fn what_is_small_between_awake_ranks_allocates_nothing_and_wakes_no_rank() {
     let runtimes = ranks();
     for posted in [true, false] {
         // `block_on` allocates three times a call. Messages do not, as long as the first allocation has room, which is for
@@ -93,4 +115,5 @@ fn a_small_message_between_awake_ranks_allocates_nothing_and_wakes_no_rank() {
         assert_eq!(few, many, "posted first: {posted}");
         assert!(few <= 3 * 4 * ROUNDS as u64, "{few} in {ROUNDS} rounds");
     }
+    check_last_of_a_collective(&runtimes);
 }

@@ -4,7 +4,7 @@ use std::{ptr, sync::Arc};
 
 use ripstop_rt::internal::{
     lock::{SpinGuard, SpinLock},
-    offload::{CollectiveProgram, CollectiveSignature, LoadedProgram},
+    offload::{CollectiveProgram, CollectiveSignature},
 };
 
 use crate::{
@@ -23,7 +23,7 @@ pub(crate) struct ProgramCache {
     pub(crate) around: LruPrograms<NeighborhoodKey>,
 }
 
-/// Programs of one kind, the most recently used one first.
+/// Programs of one kind, the most recently used ones first.
 #[derive(Debug)]
 pub(crate) struct LruPrograms<K> {
     entries: SpinLock<Vec<Arc<ProgramEntry<K>>>>,
@@ -32,7 +32,7 @@ pub(crate) struct LruPrograms<K> {
 /// A program that is about to run.
 #[derive(Debug)]
 pub(crate) struct CachedProgram {
-    pub(crate) program: LoadedProgram,
+    pub(crate) program: Arc<CollectiveProgram>,
     pub(crate) signature: CollectiveSignature,
 }
 
@@ -82,31 +82,41 @@ impl CallerContext<'_> {
 }
 
 impl ProgramCache {
-    /// Returns the program of an earlier call with the same key, or the one that `build_program` makes.
+    /// Returns the program of an earlier call with the same key, or the one that `make` makes.
+    ///
+    /// Inlined, because a call site knows most of its key. Only what is made anew gets an address.
+    #[inline(always)]
     pub(crate) fn get(
         &self,
         caller: &CallerContext<'_>,
         spec: &CallSpec<'_>,
-        make: impl FnOnce() -> Result<PlannedCall, String>,
+        make: impl FnOnce(&CallerContext<'_>, &CallSpec<'_>) -> Result<PlannedCall, String>,
     ) -> Result<CachedProgram, String> {
         if spec.fault.is_none()
-            && let Some(ready) = self.find(caller, spec)
+            && let Some(ready) = self.calls.find(|key| key.is(caller, spec))
         {
             return Ok(ready);
         }
-        let PlannedCall { program, signature } = make()?;
+        self.make(*caller, spec.clone(), make)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn make(
+        &self,
+        caller: CallerContext<'_>,
+        spec: CallSpec<'_>,
+        make: impl FnOnce(&CallerContext<'_>, &CallSpec<'_>) -> Result<PlannedCall, String>,
+    ) -> Result<CachedProgram, String> {
+        let PlannedCall { program, signature } = make(&caller, &spec)?;
         let ready = CachedProgram {
-            program: program.into(),
+            program: Arc::new(program),
             signature,
         };
-        let key = ProgramKey::of(caller, spec);
+        let key = ProgramKey::of(&caller, &spec);
         let numbers = key.incoming.len() + key.counts.as_ref().map_or(0, |counts| counts.len());
         self.calls.keep(key, &ready, numbers);
         Ok(ready)
-    }
-
-    fn find(&self, caller: &CallerContext<'_>, spec: &CallSpec<'_>) -> Option<CachedProgram> {
-        self.calls.find(|key| key.is(caller, spec))
     }
 }
 
@@ -119,17 +129,19 @@ impl<K> Default for LruPrograms<K> {
 
 impl<K> LruPrograms<K> {
     /// Finds the program whose key `is_it` accepts.
+    #[inline]
     pub(crate) fn find(&self, is_it: impl Fn(&K) -> bool) -> Option<CachedProgram> {
         let entries = &mut *self.lock();
-        let at = entries.iter().position(|entry| is_it(&entry.key))?;
-        if at > 0 {
+        let mut at = entries.iter().position(|entry| is_it(&entry.key))?;
+        if at >= RECENT {
             entries[..=at].rotate_right(1);
+            at = 0;
         }
         let ProgramEntry {
             program, signature, ..
-        } = &*entries[0];
+        } = &*entries[at];
         Some(CachedProgram {
-            program: LoadedProgram::new(program),
+            program: Arc::clone(program),
             signature: *signature,
         })
     }
@@ -143,7 +155,7 @@ impl<K> LruPrograms<K> {
         let mut entries = self.lock();
         let entry = ProgramEntry {
             key,
-            program: Arc::clone(ready.program.program()),
+            program: Arc::clone(&ready.program),
             signature: ready.signature,
             weight,
         };
@@ -180,6 +192,7 @@ impl ProgramKey {
         }
     }
 
+    #[inline(always)]
     fn is(&self, caller: &CallerContext<'_>, spec: &CallSpec<'_>) -> bool {
         self.verb == spec.kind
             && (self.root, self.len) == (spec.root, spec.len)
@@ -193,15 +206,28 @@ impl ProgramKey {
             )
             && are_same(&self.incoming, spec.recv_counts)
             && are_same(self.op.as_bytes(), spec.op.as_bytes())
-            && self.tuning == caller.named()
+            && self.is_tuned_for(caller)
+    }
+
+    /// Returns true if the caller named the same algorithms, or named none for this program either.
+    #[inline]
+    fn is_tuned_for(&self, caller: &CallerContext<'_>) -> bool {
+        match &self.tuning {
+            None => ptr::eq(caller.tuning, &AUTO),
+            Some(tuning) => !ptr::eq(caller.tuning, &AUTO) && tuning == caller.tuning,
+        }
     }
 }
 
 /// Returns true if two slices are equal. Empty slices are handled first: their pointers dangle, a vectorized `memcmp` loads
 /// from there all the same, and suppressing that fault took the processor a quarter of a short collective.
+#[inline]
 fn are_same<T: PartialEq>(one: &[T], other: &[T]) -> bool {
     one.len() == other.len() && (one.is_empty() || ptr::eq(one, other) || one == other)
 }
+
+/// Programs at the start of the cache that keep their places when they are used: those of an inner loop.
+const RECENT: usize = 8;
 
 /// The most programs in the cache. An application has a few dozen different calls in its main loop.
 const ENTRIES_MAX: usize = 64;
@@ -218,7 +244,7 @@ mod tests {
     use super::{CallerContext, ENTRIES_MAX, NUMBERS_IN_A_STEP, ProgramCache, STEPS_MAX};
     use crate::{
         Tuning,
-        call_spec::{CallSpec, CollectiveKind, PlannedCall},
+        call_spec::{CallSpec, CollectiveKind},
         cost::{LogGP, Machine},
         plan::RankLayout,
         tuning::ChoiceContext,
@@ -254,7 +280,7 @@ mod tests {
             tuning: &Tuning::AUTO,
         };
         let mut made = false;
-        let ready = cache.get(&caller, spec, || -> Result<PlannedCall, String> {
+        let ready = cache.get(&caller, spec, |_, spec| {
             made = true;
             spec.build_program::<u64>(&place, &guide)
         });

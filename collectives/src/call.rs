@@ -15,7 +15,7 @@ use crate::{
     CollectiveOp, Tuning,
     blocks::BlockSource,
     cache::{CachedProgram, CallerContext, ProgramCache},
-    call_spec::CallSpec,
+    call_spec::{CallSpec, PlannedCall},
     op::ReturnBuffers,
     plan::{NodeLayout, RankLayout},
     tuning::{ChoiceContext, machine_of},
@@ -154,7 +154,7 @@ impl<'a> OrderedCall<'a> {
     /// Returns where the blocks of the ranks are in the result, unless the call was refused.
     pub(crate) fn blocks(&self) -> Option<BlockSource> {
         let ready = self.ready.as_ref().ok()?;
-        let program = Arc::clone(ready.program.program());
+        let program = Arc::clone(&ready.program);
         Some(BlockSource::Program(self.comm.rank(), program))
     }
 
@@ -251,20 +251,32 @@ pub(crate) fn program_for<T: Wire>(
         elem: (T::SIG.0, align_of::<T>()),
         tuning,
     };
-    comm.attached::<ProgramCache>().get(&caller, spec, || {
-        let CallerContext {
-            place, per_node, ..
-        } = caller;
-        let guide = ChoiceContext {
-            tuning,
-            settings: comm.settings(),
-            machine: machine_of(comm.choices(), per_node),
-        };
-        let several = (2..place.size()).contains(&per_node);
-        let nodes = several.then(|| NodeLayout::regular(place.size(), per_node));
-        let place = nodes.as_ref().map_or(place, |nodes| place.on(nodes));
-        let made = spec.build_program::<T>(&place, &guide)?;
-        comm.name_signature(made.signature, || spec.describe::<T>());
-        Ok(made)
+    let cache = comm.attached::<ProgramCache>();
+    cache.get(&caller, spec, |caller, spec| {
+        make_program::<T>(comm, caller, spec)
     })
+}
+
+fn make_program<T: Wire>(
+    comm: &Comm,
+    caller: &CallerContext<'_>,
+    spec: &CallSpec<'_>,
+) -> Result<PlannedCall, String> {
+    let CallerContext {
+        place,
+        per_node,
+        tuning,
+        ..
+    } = *caller;
+    let guide = ChoiceContext {
+        tuning,
+        settings: comm.settings(),
+        machine: machine_of(comm.choices(), per_node),
+    };
+    let several = (2..place.size()).contains(&per_node);
+    let nodes = several.then(|| NodeLayout::regular(place.size(), per_node));
+    let place = nodes.as_ref().map_or(place, |nodes| place.on(nodes));
+    let made = spec.build_program::<T>(&place, &guide)?;
+    comm.name_signature(made.signature, || spec.describe::<T>());
+    Ok(made)
 }

@@ -4,6 +4,7 @@ use std::{
     fmt,
     marker::PhantomData,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
 };
 
@@ -12,9 +13,7 @@ use ripstop_rt::{
     buffer::Wire,
     internal::{
         CommInternals,
-        offload::{
-            CollectivePlace, ErasedReducer, LoadedProgram, LocalCopy, ProgramOp, poll_proceed,
-        },
+        offload::{CollectivePlace, ErasedReducer, LocalCopy, ProgramOp, poll_proceed},
         zeros,
     },
 };
@@ -231,7 +230,7 @@ impl<T: Wire> PlanProposal<T> {
         let is_wide = reduces
             .as_ref()
             .is_some_and(|reduces| reduces.widen.is_some());
-        let alone = ready.program.program().local_copy();
+        let alone = ready.program.local_copy();
         Ok(Persistent {
             comm,
             name: self.name,
@@ -312,7 +311,7 @@ impl<T: Wire, K> Persistent<T, K> {
     fn begin(&mut self, reserved: Option<CollectivePlace>) -> PlanRun<T> {
         let fits = self.fit();
         let work = CachedProgram {
-            program: LoadedProgram::new(self.ready.program.program()),
+            program: Arc::clone(&self.ready.program),
             signature: self.ready.signature,
         };
         let reducer = self.reduces.as_ref().map(|reduces| (reduces.again)());

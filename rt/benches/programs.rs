@@ -23,8 +23,8 @@ use ripstop_rt::{
         CommInternals,
         offload::{
             BufferLens, BufferSpan, CollectiveProgram, CollectiveSignature, CollectiveSpec,
-            CommRank, ErasedReducer, LoadedProgram, OperandSide, ProgramBuffer, ProgramBuilder,
-            ProgramStepId, StepAction,
+            CommRank, ErasedReducer, OperandSide, ProgramBuffer, ProgramBuilder, ProgramStepId,
+            StepAction,
         },
     },
 };
@@ -122,7 +122,7 @@ async fn call(
     let collective = CollectiveSpec {
         name: operation.name,
         signature: operation.signature,
-        program: LoadedProgram::new(&operation.program),
+        program: Arc::clone(&operation.program),
         reducer: operation.sums.then(|| ErasedReducer::new::<f64>(Sum)),
         with_block_events: false,
     };

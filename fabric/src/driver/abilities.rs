@@ -179,6 +179,24 @@ pub trait NamedSlots {
         fill: &mut dyn FnMut(&[PayloadView<'_>]) -> bool,
     ) -> Option<SlotReceipt>;
 
+    /// Takes the message of this name like [`take_slot`](Self::take_slot), if [`peek_slot`](Self::peek_slot) returns `sig`.
+    ///
+    /// # Errors
+    /// Nothing was taken. Contains what `peek_slot` returns.
+    #[inline]
+    fn take_expected_slot(
+        &mut self,
+        from: WorldRank,
+        name: SlotName,
+        sig: u64,
+        fill: &mut dyn FnMut(&[PayloadView<'_>]) -> bool,
+    ) -> Result<SlotReceipt, Option<u64>> {
+        match self.peek_slot(from, name) {
+            Some(its) if its == sig => self.take_slot(from, name, fill).ok_or(None),
+            other => Err(other),
+        }
+    }
+
     /// Returns the names of all messages of this peer that are in slots now.
     fn slots_from(&self, from: WorldRank) -> Vec<SlotName>;
 

@@ -9,8 +9,8 @@
 //! another thread. That happens, for example, when the agent completes a ragged collective that the application does
 //! not await.
 //!
-//! The buffers of short collective calls, each with its program, are cached in the same way: a few are kept while
-//! handles are cached.
+//! The records of short collective calls that had to wait, each with its program, are cached in the same way: a few are kept
+//! while handles are cached.
 #![expect(
     unsafe_code,
     reason = "keeps the counts of handles without the handles, which makes a cached one as cheap as a number"
@@ -104,7 +104,7 @@ pub(super) fn cache_handle(comm: Comm) {
 
 /// Returns the allocation for a call of this program: one that an earlier call has left, or a new one.
 #[inline]
-pub(crate) fn call_allocation(program: &Arc<CollectiveProgram>) -> Box<RunCall> {
+pub(super) fn call_allocation(program: &Arc<CollectiveProgram>) -> Box<RunCall> {
     let spare = CALLS.with(|spare| {
         let spare = &mut *spare.try_borrow_mut().ok()?;
         let at = spare

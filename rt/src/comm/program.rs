@@ -12,14 +12,15 @@ use super::{CollectiveCall, Comm, handle_cache};
 use crate::{
     buffer::{RecvBuf, SendBuf, Wire},
     engine::{
-        Engine, EngineCore, ExecutionRequest, RunOutcome, RunTicket, SingleRoundPoll,
-        SingleRoundRun,
+        BorrowedCall, Engine, EngineCore, ExecutionRequest, RunOutcome, RunTicket, SingleRoundPoll,
+        SingleRoundProgress, SingleRoundRun,
     },
     error::{ErrorKind, OpError},
     executor::{self, poll_proceed},
     group::CommRank,
-    offload::{CollectiveSpec, LoadedProgram},
-    ops::{OpFailure, ProgramBuffers},
+    offload::CollectiveSpec,
+    ops::{BufferArea, OpFailure, ProgramBuffers},
+    proto::collective_id::CollectiveId,
 };
 
 /// A collective in flight. The call that made it has already started the collective, which proceeds whether or not it
@@ -146,6 +147,9 @@ impl Comm {
     }
 
     /// Begins a collective in its reserved position. `refused` is the reason if this rank must not run it.
+    ///
+    /// The call itself sends what can go by collective slots, and looks once for what has arrived. Only if something is missing,
+    /// a record of the call is made and kept with the future.
     #[inline(always)]
     pub(crate) fn begin_program<I: SendBuf, O: RecvBuf>(
         &self,
@@ -159,14 +163,32 @@ impl Comm {
         input: I,
         output: O,
     ) -> ProgramOp<I, O> {
+        let (name, program) = (collective.name, &collective.program);
         let executor = self.shared().settings.collectives;
-        let is_short = collective.program.is_short();
         let is_all_near = || self.is_among_neighbors();
-        let request = ExecutionRequest::of(executor, is_short, waits, is_all_near);
+        let request = ExecutionRequest::of(executor, program.is_short(), waits, is_all_near);
         let by_lists = request == ExecutionRequest::TaskLists;
-        let buffers = ProgramBuffers::new(input, output, &collective.program, by_lists);
-        let LoadedProgram(mut call) = collective.program;
-        (call.ctx, call.tag, call.sig) = (self.id() + 1, tag, collective.signature.0.0);
+        let mut buffers = ProgramBuffers::new(input, output, program, by_lists);
+        let id = CollectiveId::new(self.id() + 1, tag);
+        let (mut found, mut progress) = (SingleRoundPoll::Fallback, SingleRoundProgress::default());
+        if refused.is_none() {
+            let call = BorrowedCall {
+                id,
+                sig: collective.signature.0.0,
+                at,
+                group: self.group(),
+                program,
+                reducer: collective.reducer.as_ref(),
+                request,
+            };
+            found = self.begin_single_round(&call, buffers.areas(), &mut progress);
+        }
+        if progress.has_ended() {
+            let (input, output) = buffers.into_filled(program.lens().output);
+            return ProgramOp::completed(name, input, output);
+        }
+        let mut call = handle_cache::call_allocation(program);
+        (call.ctx, call.tag, call.sig) = (id.context, id.sequence, collective.signature.0.0);
         call.at = at;
         if !call.group.is_same_as(self.group()) {
             call.group = self.group().clone();
@@ -174,18 +196,35 @@ impl Comm {
         (call.reducer, call.refused) = (collective.reducer, refused);
         (call.request, call.with_block_events) = (request, collective.with_block_events);
         let mut op = ProgramOp {
-            name: collective.name,
+            name,
             stage: Some(ProgramStage::Flight(CollectiveFlight {
-                state: CollectiveState::SingleRound(SingleRoundRun::new(call, buffers)),
+                state: CollectiveState::SingleRound(SingleRoundRun::new(call, buffers, progress)),
                 comm: handle_cache::clone_handle(self),
                 hosted: request == ExecutionRequest::Polled,
             })),
         };
-        if let Some(flight) = op.flight_mut() {
-            flight.begin();
+        if found != SingleRoundPoll::Done
+            && let Some(flight) = op.flight_mut()
+        {
+            flight.run();
         }
         drop(promise); // the promise must live until here
         op
+    }
+
+    /// Sends everything that can go by collective slots, then looks once for what has arrived. The buffers are at these places.
+    ///
+    /// A rank that is ahead of its receivers waits a moment for them, because sending messages to the slower ranks would cost
+    /// both sides more.
+    #[inline(never)]
+    fn begin_single_round(
+        &self,
+        call: &BorrowedCall<'_>,
+        areas: [BufferArea; 2],
+        progress: &mut SingleRoundProgress,
+    ) -> SingleRoundPoll {
+        let shared = self.shared();
+        shared.poll_condition(|engine| engine.begin_single_round(call, areas, progress))
     }
 }
 
@@ -402,22 +441,6 @@ fn poll_mismatch<I: SendBuf, O: RecvBuf>(
 }
 
 impl<I: SendBuf, O: RecvBuf> CollectiveFlight<I, O> {
-    /// Sends everything that can go by collective slots, then looks once for what has arrived.
-    ///
-    /// A rank that is ahead of its receivers waits a moment for them, because sending messages to the slower ranks
-    /// would cost both sides more.
-    #[inline]
-    fn begin(&mut self) {
-        if let CollectiveState::SingleRound(single_round) = &mut self.state {
-            let shared = self.comm.shared();
-            if shared.poll_condition(|engine| engine.send_single_round(single_round))
-                != SingleRoundPoll::Done
-            {
-                self.run();
-            }
-        }
-    }
-
     /// Returns true if a single-round collective has received everything that it waits for. Polls if that is not known yet.
     #[inline]
     fn is_single_round_over(&mut self) -> bool {

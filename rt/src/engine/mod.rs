@@ -47,8 +47,8 @@ pub(crate) use self::calm::calm_switch;
 use self::{close::RetiredDriver, point_to_point::MessageTransmitter};
 pub(crate) use self::{
     collective::{
-        CollectiveExecution, CollectivePart, CollectiveProgress, ExecutionRequest, RunCall,
-        RunOutcome, RunTicket, SingleRoundPoll, SingleRoundRun,
+        BorrowedCall, CollectiveExecution, CollectivePart, CollectiveProgress, ExecutionRequest,
+        RunCall, RunOutcome, RunTicket, SingleRoundPoll, SingleRoundProgress, SingleRoundRun,
     },
     commons::{EngineCommons, LibraryEvent, peer::UnexpectedLimits, program_events::ProgramJob},
     pending_ops::PendingOpReport,

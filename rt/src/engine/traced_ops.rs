@@ -6,7 +6,7 @@
 
 use std::panic::Location;
 
-use super::{Engine, EngineCommons, EngineCore, RunCall, WindowId};
+use super::{BorrowedCall, Engine, EngineCommons, EngineCore, RunCall, WindowId};
 use crate::{
     clock::{ClockTime, machine_nanos},
     group::{CommRank, WorldRank},
@@ -50,7 +50,7 @@ impl Engine {
 impl EngineCore {
     /// Records that a collective begins.
     #[inline]
-    pub(super) fn trace_collective(&mut self, call: &RunCall) {
+    pub(super) fn trace_collective(&mut self, call: &BorrowedCall<'_>) {
         if self.p2p.common.unusual {
             self.record_collective(call);
         }
@@ -61,19 +61,19 @@ impl EngineCore {
     pub(super) fn trace_run(&mut self, call: &RunCall, op: OpId) {
         self.p2p.common.note_begin(op);
         if self.p2p.common.unusual {
-            self.record_collective(call);
+            self.record_collective(&call.borrowed());
             self.p2p.common.record_run(call.id(), op);
         }
     }
 
     #[cold]
-    fn record_collective(&mut self, call: &RunCall) {
+    fn record_collective(&mut self, call: &BorrowedCall<'_>) {
         let Some(trace) = self.p2p.common.recorders.trace() else {
             return;
         };
         let lens = call.program.lens();
         trace.collective_began(&TracedCollective {
-            id: call.id(),
+            id: call.id,
             at: call.at,
             first: call.group.world_of(CommRank(0)).map_or(0, |rank| rank.0),
             bytes: lens.input.max(lens.output),

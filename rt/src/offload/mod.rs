@@ -25,7 +25,7 @@ mod tests;
 
 use std::{
     fmt,
-    ops::{Deref, Range},
+    ops::Range,
     sync::{Arc, LazyLock},
 };
 
@@ -36,7 +36,6 @@ pub use self::{
     signature::CollectiveSignature,
     span::{BufferSpan, ProgramBuffer},
 };
-use crate::{comm::handle_cache, engine::RunCall};
 pub use crate::{
     comm::{CollectivePlace, ProgramOp},
     executor::{BackgroundFuture, poll_proceed},
@@ -51,40 +50,6 @@ pub const LOOKAHEAD_MIN: usize = 4;
 /// Default number of steps in flight at a time. Enough to keep a network busy with short messages, and no burden for a
 /// receiver if each of thousands of ranks does so.
 pub const LOOKAHEAD: usize = 64;
-
-/// A program that is about to run, with the memory for the call.
-#[derive(Debug)]
-pub struct LoadedProgram(pub(crate) Box<RunCall>);
-
-impl LoadedProgram {
-    /// Returns a handle of a program. Reuses the memory of a completed collective, if there is any, which needs no
-    /// atomic instruction and no allocation.
-    #[must_use]
-    #[inline]
-    pub fn new(program: &Arc<CollectiveProgram>) -> Self {
-        Self(handle_cache::call_allocation(program))
-    }
-
-    /// Returns the program.
-    #[must_use]
-    pub const fn program(&self) -> &Arc<CollectiveProgram> {
-        &self.0.program
-    }
-}
-
-impl From<CollectiveProgram> for LoadedProgram {
-    fn from(program: CollectiveProgram) -> Self {
-        Self::new(&Arc::new(program))
-    }
-}
-
-impl Deref for LoadedProgram {
-    type Target = CollectiveProgram;
-
-    fn deref(&self) -> &CollectiveProgram {
-        &self.0.program
-    }
-}
 
 /// The steps of one rank in one collective.
 ///
@@ -142,7 +107,7 @@ pub struct CollectiveSpec {
     /// Signature on which all ranks must agree.
     pub signature: CollectiveSignature,
     /// Program of this rank.
-    pub program: LoadedProgram,
+    pub program: Arc<CollectiveProgram>,
     /// Operation of the program's reductions.
     pub reducer: Option<ErasedReducer>,
     /// True if the caller may ask for its receives one by one: see [`ProgramOp::record_block_events`].
@@ -155,7 +120,7 @@ impl CollectiveSpec {
         Self {
             name,
             signature: CollectiveSignature::of(name),
-            program: program.into(),
+            program: Arc::new(program),
             reducer: None,
             with_block_events: false,
         }

@@ -14,6 +14,8 @@ pub(crate) struct SingleRound {
     pub(crate) order: Box<[u32]>,
     /// Number of steps that wait for no message.
     pub(crate) sends: usize,
+    /// Number of messages that are received. If it is one, its receive is the first step after `sends`.
+    pub(crate) recvs: usize,
 }
 
 /// Maximum number of steps of a single-round run, because its steps are done under a lock.
@@ -76,7 +78,13 @@ impl SingleRound {
         };
         let order: Box<[u32]> = of(false).chain(of(true)).map(number).collect();
         let sends = of(false).count();
-        Some(Self { order, sends })
+        let is_recv = |action: &&StepAction| matches!(action, StepAction::Recv { .. });
+        let recvs = program.actions().filter(is_recv).count();
+        Some(Self {
+            order,
+            sends,
+            recvs,
+        })
     }
 }
 
@@ -171,6 +179,7 @@ mod tests {
             (&*single_round.order, single_round.sends),
             (&[2, 4, 0, 1, 3][..], 2)
         );
+        assert_eq!(single_round.recvs, 2);
     }
 
     #[test]

@@ -188,10 +188,16 @@ impl RunMemory {
         // there.
         let mut into =
             unsafe { slice::from_raw_parts_mut(start.as_ptr().cast::<MaybeUninit<u8>>(), len) };
-        for piece in pieces {
-            let (here, behind) = into.split_at_mut(piece.len());
-            piece.copy_to(here);
-            into = behind;
+        match pieces {
+            _ if len == 0 => {}
+            [piece] => piece.copy_to(into),
+            _ => {
+                for piece in pieces {
+                    let (here, behind) = into.split_at_mut(piece.len());
+                    piece.copy_to(here);
+                    into = behind;
+                }
+            }
         }
         true
     }
@@ -273,8 +279,8 @@ impl ProgramAreas {
         let reduce = |(at, to, len)| {
             let (at, to) = (self.at(from.buffer, at, len), self.at(into.buffer, to, len));
             // SAFETY: the range is inside initialized memory. The program's spans consist of whole elements and do not
-            // overlap. Its buffers are aligned for the element (`RunCall::wrong` checks this, and scratch is made so), and no
-            // other step accesses them.
+            // overlap. Its buffers are aligned for the element (`BorrowedCall::misfit` checks this, and scratch is made
+            // so), and no other step accesses them.
             unsafe { reducer.op.combine(at, to, len, side) };
         };
         // Short spans nearly always are contiguous, and iterating over rows takes longer than reducing them.

@@ -3,7 +3,7 @@
 //! A call first says what it asks for ([`ExecutionRequest`]), because its buffers depend on that. The engine then chooses, with
 //! what it knows of the driver and the moment ([`CollectiveExecution::choose`]).
 
-use super::RunCall;
+use super::BorrowedCall;
 use crate::{engine::EngineCommons, settings::Executor};
 
 /// Most ranks of a communicator whose programs check collective slots. Each turn reads one cache line per rank.
@@ -125,7 +125,7 @@ impl ExecutionFacts {
     }
 }
 
-impl RunCall {
+impl BorrowedCall<'_> {
     /// Returns what the choice depends on. `is_single_round` is false once the future cannot take messages from slots any more.
     #[inline(always)]
     pub(super) fn execution_facts(

@@ -8,8 +8,7 @@ use std::collections::BTreeSet;
 
 use ripstop_fabric::driver::DownCause;
 
-use super::CollectivePart;
-use super::RunCall;
+use super::{BorrowedCall, CollectivePart};
 use crate::{
     engine::{
         commons::collective_registry::{CollectiveFailure, RunningCollective, is_before},
@@ -45,11 +44,15 @@ impl CollectivePart<'_> {
 
     /// Returns the reason why a collective cannot begin, if there is one. A collective that has begun by collective slots
     /// continues in a closing runtime, because peers wait for it.
-    pub(super) fn begin_error(&self, call: &RunCall, has_begun: bool) -> Option<ErrorKind> {
+    pub(super) fn begin_error(
+        &self,
+        call: &BorrowedCall<'_>,
+        has_begun: bool,
+    ) -> Option<ErrorKind> {
         if !has_begun && self.p2p.common.begins_no_more() {
             return Some(ErrorKind::Closed);
         }
-        let id = call.id();
+        let id = call.id;
         if let Some(kind) = self.p2p.common.calls.revoked_kind(id) {
             return Some(kind);
         }
@@ -71,7 +74,7 @@ impl CollectivePart<'_> {
         let stranger = self
             .p2p
             .tables()
-            .mismatched_sender(call.ctx, call.tag, call.sig)?;
+            .mismatched_sender(id.context, id.sequence, call.sig)?;
         Some(self.mismatch_with(stranger))
     }
 

@@ -11,6 +11,7 @@
 //! A program keeps its buffers until all its messages and jobs are complete, even if it fails.
 
 mod block_events;
+mod borrowed_call;
 mod call_descriptions;
 mod collective_slots;
 mod compare;
@@ -40,9 +41,10 @@ use std::{
 pub(super) use self::fail::AbortResult;
 pub(super) use self::offloaded::list_max;
 pub(crate) use self::{
+    borrowed_call::BorrowedCall,
     end::RunOutcome,
     execution::{CollectiveExecution, ExecutionRequest},
-    single_round::{SingleRoundPoll, SingleRoundRun},
+    single_round::{SingleRoundPoll, SingleRoundProgress, SingleRoundRun},
 };
 use ripstop_fabric::driver::{DownCause, Driver};
 
@@ -319,7 +321,7 @@ impl CollectivePart<'_> {
     ) -> u32 {
         // The caller's own mistake comes first: it is a better explanation than an error that a peer reported.
         let wrong = call.wrong(areas);
-        let facts = call.execution_facts(&self.p2p.common, false);
+        let facts = call.borrowed().execution_facts(&self.p2p.common, false);
         let execution = CollectiveExecution::choose(call.request, facts, || false);
         let offload = execution == CollectiveExecution::TaskLists;
         if offload {
@@ -328,7 +330,7 @@ impl CollectivePart<'_> {
         }
         let (lens, align) = (call.program.lens(), call.program.elem().align);
         let fine = wrong
-            .or_else(|| self.begin_error(&call, over.is_some()))
+            .or_else(|| self.begin_error(&call.borrowed(), over.is_some()))
             .map_or(Ok(()), Err);
         let scratch = fine.and_then(|()| self.programs.scratch(lens.scratch, align));
         let (lens, scratch, wrong) = match scratch {
@@ -418,50 +420,11 @@ impl RunCall {
     }
 
     /// Returns the caller's error, if there is one. `areas` are those of the two buffers.
-    #[inline]
     fn wrong(&self, areas: [BufferArea; 2]) -> Option<ErrorKind> {
-        let bytes = areas.map(|area| area.len);
-        let BufferLens { input, output, .. } = self.program.lens();
-        let (ranks, size) = (self.program.ranks(), self.group.len());
-        let elem = self.program.elem().size;
-        let sentence = if let Some(sentence) = &self.refused {
-            sentence.clone()
-        } else if ranks != size {
-            format!("`program` is for {ranks} ranks, and the communicator has {size}")
-        } else if bytes[0] < input {
-            let (has, needed) = (bytes[0] / elem, input / elem);
-            format!("`send` has {has} elements, and {needed} are needed")
-        } else if bytes[1] < output {
-            let (has, needed) = (bytes[1] / elem, output / elem);
-            format!("`recv` has room for {has} elements, and {needed} are needed")
-        } else if !self.reducer_fits() {
-            "`reducer` is not for the elements of the program".to_owned()
-        } else if self.program.reduces() && !self.is_aligned(areas) {
-            "a buffer is not aligned for the elements of the reduction".to_owned()
-        } else {
-            return None;
+        let sentence = match &self.refused {
+            Some(sentence) => sentence.clone(),
+            None => self.borrowed().misfit(areas)?,
         };
         Some(ErrorKind::InvalidArgument(sentence))
-    }
-
-    /// Returns true if both buffers are aligned for the elements of a reduction.
-    fn is_aligned(&self, [input, output]: [BufferArea; 2]) -> bool {
-        let (
-            BufferLens {
-                input: reads,
-                output: fills,
-                ..
-            },
-            align,
-        ) = (self.program.lens(), self.program.elem().align);
-        let aligned = |area: BufferArea, len: usize| {
-            len == 0 || area.start.addr().get().is_multiple_of(align)
-        };
-        aligned(input, reads) && aligned(output, fills)
-    }
-
-    fn reducer_fits(&self) -> bool {
-        let fits = |reducer: &ErasedReducer| reducer.fits(self.program.elem());
-        !self.program.reduces() || self.reducer.as_ref().is_some_and(fits)
     }
 }

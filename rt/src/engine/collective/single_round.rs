@@ -1,7 +1,8 @@
 //! Short programs of one round that use collective slots and are known only to their futures.
 //!
-//! Such a program sends everything when it begins, each message into a collective slot at its receiver. Its future checks whether
-//! all messages have come and does the remaining steps immediately. There is no operation, no matching and no wake-up.
+//! Such a program sends everything when it begins, each message into a collective slot at its receiver. If all its messages have
+//! come by then, the call does the remaining steps too, and nothing of it is kept. Otherwise its future checks whether they have
+//! come. There is no operation, no matching and no wake-up.
 //!
 //! If the program has to wait for long, or if anything unusual happens, it becomes a normal program whose first steps are
 //! complete. Unusual means: a message arrived by another path, a peer is down, or the communicator is revoked. Normal programs
@@ -14,14 +15,14 @@ use std::mem;
 
 use ripstop_fabric::driver::{PayloadView, SlotName};
 
-use super::{CollectiveExecution, CollectivePart};
+use super::{BorrowedCall, CollectiveExecution, CollectivePart};
 use super::{ProgramTable, RunCall, RunTicket, collective_slots::slot_name};
 use crate::{
     buffer::{RecvBuf, SendBuf},
     engine::{Engine, EngineCommons, commons::collective_registry::CollectiveFailure},
     group::{CommRank, WorldRank},
-    offload::StepAction,
-    ops::{ProgramBuffers, RunMemory},
+    offload::{CollectiveProgram, StepAction},
+    ops::{BufferArea, ErasedReducer, ProgramBuffers, RunMemory},
     proto::matching::RecvPattern,
 };
 
@@ -33,6 +34,12 @@ pub(crate) struct SingleRoundRun<I, O> {
     /// The call. Boxed, because moving it with the future would take a quarter of the time of a short collective.
     call: Box<RunCall>,
     buffers: ProgramBuffers<I, O>,
+    progress: SingleRoundProgress,
+}
+
+/// How far a single-round run has come.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SingleRoundProgress {
     /// Number of completed steps, in single-round order.
     over: usize,
     /// True once peers wait for messages of this run.
@@ -51,51 +58,53 @@ pub(crate) enum SingleRoundPoll {
 }
 
 impl Engine {
-    /// Does the steps that wait for no message. Returns `Done` if all of them are complete.
-    pub(crate) fn send_single_round<I: SendBuf, O: RecvBuf>(
+    /// Does the steps that wait for no message, in buffers at these places. Returns `Done` if all of them are complete; then the
+    /// whole run [may be](SingleRoundProgress::has_ended).
+    #[inline]
+    pub(crate) fn begin_single_round(
         &mut self,
-        run: &mut SingleRoundRun<I, O>,
+        call: &BorrowedCall<'_>,
+        areas: [BufferArea; 2],
+        progress: &mut SingleRoundProgress,
     ) -> SingleRoundPoll {
-        self.core.trace_collective(&run.call);
-        let call = &run.call;
+        self.core.trace_collective(call);
         let Some(single_round) = call.program.single_round() else {
             return SingleRoundPoll::Fallback;
         };
         let common = &self.core.p2p.common;
         let facts = call.execution_facts(common, true);
-        let is_usual = || call.is_usual(common, &mut run.buffers);
+        let is_usual = || call.is_usual(common, areas);
         if CollectiveExecution::choose(call.request, facts, is_usual)
             != CollectiveExecution::SingleRound
         {
             return SingleRoundPoll::Fallback;
         }
-        let Some(memory) = self
-            .core
-            .programs
-            .single_round_memory(call, &mut run.buffers)
-        else {
+        let programs = &mut self.core.programs;
+        let Some(memory) = programs.single_round_memory(call.program, areas) else {
             return SingleRoundPoll::Fallback;
         };
-        run.has_begun = true;
-        let steps = &single_round.order[run.over..single_round.sends];
+        progress.has_begun = true;
+        let steps = &single_round.order[progress.over..single_round.sends];
         let sent = self.send_in_order(call, steps, &memory);
-        run.over += sent;
+        progress.over += sent;
         if sent < steps.len() {
             self.core.programs.keep_single_round_memory(memory);
             return SingleRoundPoll::Pending;
         }
         // A rank that receives nothing is complete, and so is the last rank to come. This first check reads what has arrived
         // while this rank's messages are on their way.
-        let found = match self.find(call) {
-            SingleRoundPoll::Done => self.receive_single_round(run, &memory),
-            found => found,
+        let found = if single_round.recvs == 1 {
+            self.receive_single_round(call, &memory, progress)
+        } else {
+            match self.find(call) {
+                SingleRoundPoll::Done => self.receive_single_round(call, &memory, progress),
+                found => found,
+            }
         };
         self.core.programs.keep_single_round_memory(memory);
         match found {
             // A message too long for a collective slot will be offered, and its sender waits until this rank fetches it.
-            SingleRoundPoll::Pending if self.is_offered_some(&run.call) => {
-                SingleRoundPoll::Fallback
-            }
+            SingleRoundPoll::Pending if self.is_offered_some(call) => SingleRoundPoll::Fallback,
             SingleRoundPoll::Fallback => SingleRoundPoll::Fallback,
             SingleRoundPoll::Done | SingleRoundPoll::Pending => SingleRoundPoll::Done,
         }
@@ -103,7 +112,12 @@ impl Engine {
 
     /// Does these steps up to the first whose collective slot is still in use. Returns the number of completed steps.
     #[inline]
-    fn send_in_order(&mut self, call: &RunCall, steps: &[u32], memory: &RunMemory) -> usize {
+    fn send_in_order(
+        &mut self,
+        call: &BorrowedCall<'_>,
+        steps: &[u32],
+        memory: &RunMemory,
+    ) -> usize {
         let name = call.slot_name();
         // The driver is asked for its slots once, and only if there is a peer.
         let (mut driver, mut slots) = (Some(&mut self.driver), None);
@@ -131,7 +145,7 @@ impl Engine {
     }
 
     /// Returns true if the call receives a message that may be too long for a collective slot.
-    fn is_offered_some(&self, call: &RunCall) -> bool {
+    fn is_offered_some(&self, call: &BorrowedCall<'_>) -> bool {
         call.program.recv_max() > self.core.p2p.common.paths.eager_max_of_all()
     }
 
@@ -140,28 +154,38 @@ impl Engine {
         &mut self,
         run: &mut SingleRoundRun<I, O>,
     ) -> SingleRoundPoll {
-        match self.find(&run.call) {
-            SingleRoundPoll::Done => {}
+        let call = &run.call.borrowed();
+        match self.find(call) {
+            SingleRoundPoll::Done => {
+                self.end_single_round(call, run.buffers.areas(), &mut run.progress)
+            }
             found => {
-                self.core.p2p.common.trace_collective_wait(run.call.id());
-                return found;
+                self.core.p2p.common.trace_collective_wait(call.id);
+                found
             }
         }
-        let Some(memory) = self
-            .core
-            .programs
-            .single_round_memory(&run.call, &mut run.buffers)
-        else {
+    }
+
+    /// Does the steps that waited for messages, all of which have come.
+    #[inline(never)]
+    fn end_single_round(
+        &mut self,
+        call: &BorrowedCall<'_>,
+        areas: [BufferArea; 2],
+        progress: &mut SingleRoundProgress,
+    ) -> SingleRoundPoll {
+        let programs = &mut self.core.programs;
+        let Some(memory) = programs.single_round_memory(call.program, areas) else {
             return SingleRoundPoll::Fallback;
         };
-        let found = self.receive_single_round(run, &memory);
+        let found = self.receive_single_round(call, &memory, progress);
         self.core.programs.keep_single_round_memory(memory);
         found
     }
 
     /// Checks whether all its messages have come.
     #[inline]
-    fn find(&mut self, call: &RunCall) -> SingleRoundPoll {
+    fn find(&mut self, call: &BorrowedCall<'_>) -> SingleRoundPoll {
         let (name, sig) = (call.slot_name(), call.sig);
         let (mut driver, mut slots) = (Some(&mut self.driver), None);
         for from in call.awaited() {
@@ -169,25 +193,34 @@ impl Engine {
             let slots = slots.as_ref();
             match slots.and_then(|slots| slots.peek_slot(from, name)) {
                 Some(its) if its == sig => {}
-                None if call.is_calm(&self.core.p2p.common) => return SingleRoundPoll::Pending,
-                _ => return SingleRoundPoll::Fallback,
+                its => return self.after_missing(call, its),
             }
         }
-        if call.is_revoked(&self.core.p2p.common) {
-            SingleRoundPoll::Fallback
+        SingleRoundPoll::Done
+    }
+
+    /// Returns how to go on if an awaited message has not come. `its` is what its sender stored with a message of that name.
+    fn after_missing(&self, call: &BorrowedCall<'_>, its: Option<u64>) -> SingleRoundPoll {
+        if its.is_none() && call.is_calm(&self.core.p2p.common) {
+            SingleRoundPoll::Pending
         } else {
-            SingleRoundPoll::Done
+            SingleRoundPoll::Fallback
         }
     }
 
-    /// Takes the messages and does the remaining steps, if every message is as expected.
+    /// Takes the messages and does the remaining steps, if every message is as expected. If several are awaited, all of them have
+    /// come.
     #[inline]
-    fn receive_single_round<I, O>(
+    fn receive_single_round(
         &mut self,
-        run: &mut SingleRoundRun<I, O>,
+        call: &BorrowedCall<'_>,
         memory: &RunMemory,
+        progress: &mut SingleRoundProgress,
     ) -> SingleRoundPoll {
-        let (call, name) = (&run.call, run.call.slot_name());
+        if call.is_revoked(&self.core.p2p.common) {
+            return SingleRoundPoll::Fallback;
+        }
+        let name = call.slot_name();
         for action in call.rest() {
             let StepAction::Recv { from, into } = action else {
                 call.work(memory, action);
@@ -196,20 +229,24 @@ impl Engine {
             let from = call.world_of(*from);
             let mut fill = |pieces: &[PayloadView<'_>]| memory.fill(into, pieces);
             let slots = self.driver.named_slots();
-            let taken = slots.and_then(|slots| slots.take_slot(from, name, &mut fill));
-            let fits = taken.is_some_and(|taken| {
-                taken.filled && self.collectives().is_calm_behind(&taken, from, name)
+            let taken = slots.map_or(Err(None), |slots| {
+                slots.take_expected_slot(from, name, call.sig, &mut fill)
             });
-            if !fits {
-                self.core.collectives().fail_call(call, from);
-                return SingleRoundPoll::Fallback;
+            match taken {
+                Ok(taken)
+                    if taken.filled && self.collectives().is_calm_behind(&taken, from, name) => {}
+                Err(its) if call.awaits_one() => return self.after_missing(call, its),
+                _ => {
+                    self.core.collectives().fail_call(call, from);
+                    return SingleRoundPoll::Fallback;
+                }
             }
         }
         let calls = &mut self.core.p2p.common.calls;
-        calls.note_over(call.id(), call.sig, call.at);
+        calls.note_over(call.id, call.sig, call.at);
         self.core.p2p.common.ops.note_collective();
-        self.core.p2p.common.trace_collective_end(call.id());
-        run.ended = true;
+        self.core.p2p.common.trace_collective_end(call.id);
+        progress.ended = true;
         SingleRoundPoll::Done
     }
 
@@ -221,29 +258,28 @@ impl Engine {
         let SingleRoundRun {
             call: mut room,
             buffers,
-            over,
-            has_begun,
-            ended,
+            progress,
         } = run;
-        debug_assert!(!ended, "what it received is taken");
+        debug_assert!(!progress.ended, "what it received is taken");
         let call = room.leave();
-        (self.run(call, buffers, has_begun.then_some(over)), room)
+        let over = progress.has_begun.then_some(progress.over);
+        (self.run(call, buffers, over), room)
     }
 
     /// Returns true if awaiting the program would not wait: each message has come, or will never come.
     pub(crate) fn is_single_round_done<I, O>(&mut self, run: &SingleRoundRun<I, O>) -> bool {
-        let call = &run.call;
+        let call = &run.call.borrowed();
         self.core.p2p.common.ended
             || self
                 .core
                 .collectives()
-                .begin_error(call, run.has_begun)
+                .begin_error(call, run.progress.has_begun)
                 .is_some()
             || call.awaited().all(|from| {
                 let want = RecvPattern {
-                    ctx: call.ctx,
+                    ctx: call.id.context,
                     source: Some(from),
-                    tag: Some(call.tag),
+                    tag: Some(call.id.sequence),
                 };
                 self.driver
                     .named_slots()
@@ -255,20 +291,22 @@ impl Engine {
 }
 
 impl<I: SendBuf, O: RecvBuf> SingleRoundRun<I, O> {
-    /// Creates a program of which nothing was done yet.
-    pub(crate) const fn new(call: Box<RunCall>, buffers: ProgramBuffers<I, O>) -> Self {
+    /// Creates a program that has come so far.
+    pub(crate) const fn new(
+        call: Box<RunCall>,
+        buffers: ProgramBuffers<I, O>,
+        progress: SingleRoundProgress,
+    ) -> Self {
         Self {
             call,
             buffers,
-            over: 0,
-            has_begun: false,
-            ended: false,
+            progress,
         }
     }
 
     /// Returns true if the program has completed, without checking any message.
     pub(crate) const fn has_ended(&self) -> bool {
-        self.ended
+        self.progress.has_ended()
     }
 
     /// Returns the two buffers and the call of a completed program.
@@ -278,13 +316,20 @@ impl<I: SendBuf, O: RecvBuf> SingleRoundRun<I, O> {
     }
 }
 
+impl SingleRoundProgress {
+    /// Returns true if the program has completed.
+    pub(crate) const fn has_ended(&self) -> bool {
+        self.ended
+    }
+}
+
 impl CollectivePart<'_> {
     /// Fails the collective because of an unexpected message, unless the reason is known already.
-    fn fail_call(&mut self, call: &RunCall, peer: WorldRank) {
+    fn fail_call(&mut self, call: &BorrowedCall<'_>, peer: WorldRank) {
         if self.begin_error(call, true).is_none() {
             let me = self.p2p.common.me;
             self.revoke(
-                call.id(),
+                call.id,
                 CollectiveFailure::Mismatch(peer.min(me), peer.max(me)),
             );
         }
@@ -292,18 +337,19 @@ impl CollectivePart<'_> {
 }
 
 impl ProgramTable {
-    fn single_round_memory<I: SendBuf, O: RecvBuf>(
+    #[inline]
+    fn single_round_memory(
         &mut self,
-        call: &RunCall,
-        buffers: &mut ProgramBuffers<I, O>,
+        program: &CollectiveProgram,
+        areas: [BufferArea; 2],
     ) -> Option<RunMemory> {
-        let (lens, align) = (call.program.lens(), call.program.elem().align);
+        let (lens, align) = (program.lens(), program.elem().align);
         let left = match lens.scratch {
             0 => Vec::new(),
             _ => mem::take(&mut self.scratch),
         };
         let scratch = RunMemory::scratch(left, lens.scratch, align)?;
-        Some(RunMemory::new(buffers.areas(), lens, align, scratch))
+        Some(RunMemory::new(areas, lens, align, scratch))
     }
 
     fn keep_single_round_memory(&mut self, mut memory: RunMemory) {
@@ -320,32 +366,28 @@ impl ProgramTable {
     }
 }
 
-impl RunCall {
+impl BorrowedCall<'_> {
     /// Returns true if nothing is known that a single-round run cannot cope with.
-    fn is_usual<I: SendBuf, O: RecvBuf>(
-        &self,
-        common: &EngineCommons,
-        buffers: &mut ProgramBuffers<I, O>,
-    ) -> bool {
+    #[inline]
+    fn is_usual(&self, common: &EngineCommons, areas: [BufferArea; 2]) -> bool {
         self.is_calm(common)
-            && self
-                .reducer
-                .as_ref()
-                .is_none_or(|reducer| reducer.is_built_in())
-            && self.wrong(buffers.areas()).is_none()
+            && self.reducer.is_none_or(ErasedReducer::is_built_in)
+            && self.misfit(areas).is_none()
     }
 
     /// Returns true if the collective was revoked.
     #[inline]
     fn is_revoked(&self, common: &EngineCommons) -> bool {
-        common.any_revoked() && common.revoked_kind(self.ctx, Some(self.tag)).is_some()
+        common.any_revoked()
+            && common
+                .revoked_kind(self.id.context, Some(self.id.sequence))
+                .is_some()
     }
 
     /// Returns true if nothing unusual is known about this collective, its ranks and its communicator.
     #[inline]
     fn is_calm(&self, common: &EngineCommons) -> bool {
-        common.is_calm_for(self.id(), false)
-            && (common.peers.downs() == 0 || self.are_all_up(common))
+        common.is_calm_for(self.id, false) && (common.peers.downs() == 0 || self.are_all_up(common))
     }
 
     #[inline(never)]
@@ -354,8 +396,9 @@ impl RunCall {
         ranks.all(|rank| common.peers.down(rank).is_none())
     }
 
+    #[inline]
     fn slot_name(&self) -> SlotName {
-        slot_name(self.id())
+        slot_name(self.id)
     }
 
     #[inline]
@@ -363,7 +406,15 @@ impl RunCall {
         self.group.world_of(rank).expect("a rank of the group")
     }
 
+    /// Returns true if it receives one message.
+    #[inline]
+    fn awaits_one(&self) -> bool {
+        let single_round = self.program.single_round();
+        single_round.is_some_and(|single_round| single_round.recvs == 1)
+    }
+
     /// Returns the steps that are done when messages have come.
+    #[inline]
     fn rest(&self) -> impl Iterator<Item = &StepAction> {
         let single_round = self.program.single_round();
         let rest = single_round.map_or(&[][..], |single_round| {
@@ -383,7 +434,7 @@ impl RunCall {
 
     /// Does a step without a message.
     fn work(&self, memory: &RunMemory, action: &StepAction) {
-        match (action, &self.reducer) {
+        match (action, self.reducer) {
             (StepAction::Copy { from, into }, _) => memory.copy(from, into),
             (StepAction::Reduce { from, into, side }, Some(reducer)) => {
                 memory.reduce(reducer, from, into, *side);

@@ -9,7 +9,9 @@ use std::{
 use super::world::{CTX, Net, TICK, World, op_info};
 use crate::{
     clock::ClockTime,
-    engine::{AgreementId, ExecutionRequest, RunCall, RunTicket, SingleRoundRun},
+    engine::{
+        AgreementId, ExecutionRequest, RunCall, RunTicket, SingleRoundProgress, SingleRoundRun,
+    },
     error::ErrorKind,
     group::RankGroup,
     offload::{BufferLens, CollectiveProgram, CommRank, ProgramBuffer, ProgramBuilder, StepAction},
@@ -247,7 +249,7 @@ fn a_question_remains_after_a_test_for_completion_of_a_collective() {
     assert!(world.engines[1].core.ask_in_vain(false));
     world.run_for(10 * TICK);
     let (call, buffers) = call(0, 1, 1, 2);
-    let single_round = SingleRoundRun::new(Box::new(call), buffers);
+    let single_round = SingleRoundRun::new(Box::new(call), buffers, SingleRoundProgress::default());
     let engine = &mut world.engines[0];
     assert!(
         [(); 2]
