@@ -387,6 +387,7 @@ impl<B> MessageFlight<B> {
     }
 }
 
+#[inline(always)]
 pub(super) fn status_of<T>(comm: &Comm, landed: &MessageStatus) -> Status {
     let source = comm.group().local_of(landed.source);
     let len = landed.bytes.checked_div(size_of::<T>()).unwrap_or(0);

@@ -59,8 +59,10 @@ impl Engine {
     /// Returns true if a receive can be expected now: nothing unusual is known, it would be the only one, and no message waits.
     #[inline(always)]
     fn may_expect(&mut self) -> bool {
-        // The slot of a receive that is expected already is not free, so the table of operations says no.
-        self.is_calm() && self.core.p2p.tables().is_idle() && self.core.p2p.common.ops.may_expect()
+        // The slot of a receive that is expected already is not free, so the table of operations says no. What was posted before
+        // comes first, because a receive in a window of them need not look for calm.
+        let p2p = &mut self.core.p2p;
+        p2p.tables().is_idle() && p2p.common.ops.may_expect() && self.is_calm()
     }
 
     /// Creates a receive with a place of `len` bytes for its message, if it can be expected. Its own buffer stays elsewhere.
