@@ -91,7 +91,7 @@ fn check_last_of_a_collective([first, last]: &[Runtime; 2]) {
         allocations::count() - before
     };
     for round in 0..ROUNDS {
-        let early = first.block_on(async { worlds[0].all_reduce([1_u64], Sum) });
+        let early = worlds[0].all_reduce([1_u64], Sum);
         let of_block_on = allocated(&|| last.block_on(async {}));
         let of_both = allocated(&|| {
             let sum = last.block_on(async { worlds[1].all_reduce([2_u64], Sum).await });
