@@ -23,7 +23,7 @@ pub(crate) struct ProgramCache {
     pub(crate) around: LruPrograms<NeighborhoodKey>,
 }
 
-/// Programs of one kind, the most recently used ones first.
+/// Programs of one kind. Those behind the first few are in the order of their last use, the latest first.
 #[derive(Debug)]
 pub(crate) struct LruPrograms<K> {
     entries: SpinLock<Vec<Arc<ProgramEntry<K>>>>,
@@ -133,7 +133,8 @@ impl<K> LruPrograms<K> {
     pub(crate) fn find(&self, is_it: impl Fn(&K) -> bool) -> Option<CachedProgram> {
         let entries = &mut *self.lock();
         let mut at = entries.iter().position(|entry| is_it(&entry.key))?;
-        if at >= RECENT {
+        let ahead = || -> usize { entries[..at].iter().map(|entry| entry.weight).sum() };
+        if at >= RECENT || at > 0 && ahead() > STEPS_MAX / 8 {
             entries[..=at].rotate_right(1);
             at = 0;
         }
@@ -327,6 +328,18 @@ mod tests {
             entries.iter().map(|entry| entry.program.len()).sum()
         };
         assert!(steps(&cache) <= STEPS_MAX && !misses(&cache, 901, &large));
+    }
+
+    #[test]
+    fn a_call_in_use_stays_beside_large_ones_that_are_new() {
+        let cache = ProgramCache::default();
+        let hot = CallSpec::of(CollectiveKind::AllReduce, "all_reduce").len(1);
+        let large = CallSpec::of(CollectiveKind::AllToAll, "all_to_all").len(1 << 16);
+        misses(&cache, 4, &hot);
+        for size in 900..910 {
+            assert!(misses(&cache, size, &large));
+            assert!(!misses(&cache, 4, &hot), "after that of {size} ranks");
+        }
     }
 
     #[test]
