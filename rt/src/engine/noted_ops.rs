@@ -45,11 +45,15 @@ impl EngineCommons {
         }
     }
 
-    /// Notes that a future begins to wait for an operation. Only of a receive, this is the beginning.
+    /// Notes that a future begins to wait for an operation. A receive is noted as begun only now; other operations were noted at
+    /// their call.
     #[inline]
     pub(super) fn note_wait(&mut self, op: OpId) {
         let slot = self.ops.live(op);
-        let begins = matches!(slot.state, OpState::Posted(_) | OpState::Landing(_));
+        let begins = matches!(
+            slot.state,
+            OpState::Posted(_) | OpState::Landing(_) | OpState::Following { .. }
+        );
         if begins && slot.waker.is_none() {
             self.note_begin(op);
         }
@@ -63,7 +67,10 @@ impl EngineCommons {
         };
         let slot = self.ops.live(op);
         let is_at_once = match slot.state {
-            OpState::Posted(_) | OpState::Expected => true,
+            OpState::Posted(_)
+            | OpState::Expected
+            | OpState::Landing(_)
+            | OpState::Following { .. } => true,
             // A receive that was not posted is queued, too. Only its failures and the ends of probes come here.
             OpState::Queued => slot.info.probe || outcome.is_none(),
             _ => false,

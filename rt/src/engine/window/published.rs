@@ -70,13 +70,13 @@ impl WindowEndState {
     /// anything.
     fn call_that_awaits(&self, kind: WaitKind) -> Option<Option<WindowCall>> {
         let mut calls = self.listeners.values().map(|future| future.call);
-        let name = match kind {
-            WaitKind::WindowPost => "start",
-            WaitKind::WindowComplete => "wait",
-            WaitKind::WindowLock => "lock",
-            _ => "fence",
+        let may_wait = |call: WindowCall| match kind {
+            WaitKind::WindowPost => call.op == "start",
+            WaitKind::WindowComplete => call.op == "wait",
+            // A flush, an unlock and the end of a window wait for operations, which may wait for the lock.
+            WaitKind::WindowLock => !matches!(call.op, "start" | "wait" | "complete" | "fence"),
+            _ => call.op == "fence",
         };
-        let is_it = |call: &Option<WindowCall>| call.is_none_or(|call| call.op.starts_with(name));
-        calls.find(is_it)
+        calls.find(|call| call.is_none_or(may_wait))
     }
 }

@@ -103,8 +103,8 @@ pub struct FlightRecord {
     pub comm: u32,
     /// Bytes of the message, at most 2³² - 1.
     pub bytes: u32,
-    /// Time of the machine's monotonic clock before which it has happened, in nanoseconds: when the rank was about to sleep next.
-    /// `None` if the rank has not slept since.
+    /// Time of the machine's monotonic clock before which it has happened, in nanoseconds: when the rank wrote its next snapshot.
+    /// `None` if the rank has written none since.
     pub before: Option<u64>,
     /// Source line, as `file:line`. Empty if the view has no room for more lines.
     pub at: String,
@@ -189,7 +189,7 @@ impl FlightRecorder {
         });
     }
 
-    /// Records that the rank is about to sleep at this time, unless nothing was recorded since it last slept.
+    /// Records that the rank writes a snapshot at this time, unless nothing was recorded since its last one.
     pub(crate) fn note_sleep(&mut self, now: u64) {
         if !std::mem::replace(&mut self.is_asleep, true) {
             self.push(RawRecord {
@@ -363,7 +363,7 @@ impl RankFlight {
         Ok(Self { events, records })
     }
 
-    /// Returns a clause about the last record, if the rank has not slept since.
+    /// Returns a clause about the last record, if the rank has written no snapshot since.
     pub(super) fn last_words(&self) -> Option<String> {
         let last = self.records.last().filter(|last| last.before.is_none())?;
         Some(match (last.event, last.kind) {

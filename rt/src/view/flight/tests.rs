@@ -143,7 +143,9 @@ fn a_reader_beside_a_writer_sees_whole_records_only() {
     let mut recorder = FlightRecorder::new(region.clone());
     let (is_over, at) = (AtomicBool::new(false), Location::caller());
     std::thread::scope(|scope| {
-        scope.spawn(|| {
+        // The writer ends also if a check of the reader fails.
+        let _over = SetAtDrop(&is_over);
+        let writer = scope.spawn(|| {
             for tag in 0.. {
                 recorder.note(note(tag), at);
                 if is_over.load(Relaxed) {
@@ -153,7 +155,7 @@ fn a_reader_beside_a_writer_sees_whole_records_only() {
         });
         let (mut looks, mut whole, mut torn) = (0, 0, Vec::new());
         // The writer may begin late on a busy machine.
-        while looks < 400 || whole == 0 {
+        while looks < 400 || whole == 0 && !writer.is_finished() {
             let most = if looks % 2 == 0 {
                 LOOKED_AT
             } else {
@@ -164,9 +166,16 @@ fn a_reader_beside_a_writer_sees_whole_records_only() {
             torn.extend(read.into_iter().filter(|record| !is_whole(record)));
             looks += 1;
         }
-        is_over.store(true, Relaxed);
         assert!(torn.is_empty(), "{torn:?}");
     });
+}
+
+struct SetAtDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetAtDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
 }
 
 #[test]

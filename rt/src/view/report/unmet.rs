@@ -24,12 +24,8 @@ pub(super) fn unmet(job: &ObservedJob, graph: &WaitGraph<'_>) -> Option<String> 
             let Some(first) = blockers.clone().next() else {
                 continue;
             };
-            if blockers.clone().nth(job.size as usize - 1).is_some() {
-                continue; // any rank
-            }
-            let seen = blockers
-                .clone()
-                .find(|peer| graph.snapshot(*peer).is_some());
+            let mut blockers = blockers;
+            let seen = blockers.find(|peer| graph.snapshot(*peer).is_some());
             if seen.is_some() && !has_line(wait.kind) {
                 continue;
             }
@@ -198,17 +194,19 @@ fn unseen_line(
     peer: u32,
 ) -> String {
     let what = describe(wait, None);
+    let waits = match wait.kind {
+        // The description of these begins with "waits for".
+        WaitKind::WindowPost
+        | WaitKind::WindowComplete
+        | WaitKind::WindowLock
+        | WaitKind::WindowFence => format!("rank {rank} {what}"),
+        _ => format!("rank {rank} waits for rank {peer} in {what}"),
+    };
     if graph.standing(peer).is_some() {
-        return format!(
-            "rank {rank} waits for rank {peer} in {what}; the view of rank {peer} cannot be read"
-        );
+        return format!("{waits}; the view of rank {peer} cannot be read");
     }
     if job.knows_all {
-        return format!(
-            "rank {rank} waits for rank {peer} in {what}; rank {peer} {PUBLISHES_NOTHING}"
-        );
+        return format!("{waits}; rank {peer} {PUBLISHES_NOTHING}");
     }
-    format!(
-        "rank {rank} waits for rank {peer} in {what}; rank {peer} was not found on this machine: run the command on its node"
-    )
+    format!("{waits}; rank {peer} was not found on this machine: run the command on its node")
 }

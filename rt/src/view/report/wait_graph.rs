@@ -477,6 +477,7 @@ impl HubVisit {
                 *self = Self::From(from);
                 all()
             }
+            Self::From(first) if first == from => Vec::new(),
             Self::From(first) => {
                 *self = Self::Done;
                 all().into_iter().filter(|rank| *rank == first).collect()
