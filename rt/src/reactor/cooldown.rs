@@ -215,15 +215,15 @@ const SAMPLES: u64 = 8;
 /// ten to eleven short ones, they count as short again.
 const SAMPLE_SPINS_MAX: u32 = 4;
 
-/// Longest wait that ends soon after the spinning, in multiples of `spin_max`: after this thread, a peer on the same processor
-/// may spin for as long in a poll and in a wait of its own.
+/// A wait ends soon if it is at most so many times as long as `spin_max`: this thread spins for one, and a peer on the same
+/// processor may then spin for one in a poll and for one in a wait.
 const SOON_SPINS_MAX: u32 = 3;
 
 /// Number of waits, spun in vain, after which a thread rests. One or two occur in any program whose ranks are not in step.
 const VAIN_MIN: u32 = 3;
 
-/// Bounds the rests at 1024. If the peer gets a processor of its own meanwhile, each of them costs a wake-up, which is less
-/// together than the spinning before it.
+/// Bounds the rests at 1024. A peer that gets a processor of its own is noticed after as many short waits, each of which costs a
+/// wake-up: about 40 ms together.
 const VAIN_MAX: u32 = 10;
 
 /// Rests between the first two trials of spinning.

@@ -123,6 +123,7 @@ struct SeatWaiterGuard<'a>(&'a RuntimeShared);
 impl Drop for SeatWaiterGuard<'_> {
     fn drop(&mut self) {
         self.0.unregister_seat_waiter();
+        self.0.allow_spinning();
     }
 }
 

@@ -86,7 +86,7 @@ pub(crate) struct RuntimeShared {
     notifier: Notifier,
     /// True while a thread sleeps in the seat, or is about to.
     asleep: AtomicBool,
-    /// Reasons why spinning is useless, as of the last sleep: bits of [`CROWDED`] and [`IN_VAIN`].
+    /// Reasons why spinning is useless, as last recorded: bits of [`CROWDED`] and [`IN_VAIN`].
     spin_obstacles: AtomicU8,
     pub(crate) agent: ProgressAgent,
     pub(crate) drivers: TurnMakers,
@@ -330,10 +330,15 @@ impl RuntimeShared {
             || self.drivers.waiting_threads() > u32::from(self.place.processors)
     }
 
+    /// Returns the same for the calling thread, which does not count as waiting, if it began to wait.
+    pub(crate) fn would_be_crowded(&self) -> bool {
+        self.spin_obstacles.load(Ordering::Relaxed) & CROWDED != 0
+            || self.drivers.waiting_threads() >= u32::from(self.place.processors)
+    }
+
     /// Returns true if spinning would be useless for the calling thread, which does not count as waiting, if it began to wait.
     pub(crate) fn would_spin_in_vain(&self) -> bool {
-        self.spin_obstacles.load(Ordering::Relaxed) != 0
-            || self.drivers.waiting_threads() >= u32::from(self.place.processors)
+        self.spin_obstacles.load(Ordering::Relaxed) & IN_VAIN != 0 || self.would_be_crowded()
     }
 
     /// Ends a wait after a turn with events. Polls learn whether the thread rests, because they should not spin either then.
@@ -344,23 +349,19 @@ impl RuntimeShared {
         }
     }
 
-    /// Lets polls spin again. A thread calls this when it drives the runtime no longer, and forgets what it has learned.
+    /// Lets polls spin again. A thread or a task calls this when it drives the runtime no longer, and forgets what it has learned.
     pub(crate) fn allow_spinning(&self) {
         self.set_spin_obstacle(IN_VAIN, false);
     }
 
-    /// Records whether there is an obstacle to spinning. If two threads record at the same time, one may undo what the other says
-    /// until the next sleep, which only makes a wait slower.
+    /// Records whether there is an obstacle to spinning.
     fn set_spin_obstacle(&self, obstacle: u8, is_there: bool) {
-        let before = self.spin_obstacles.load(Ordering::Relaxed);
-        let now = if is_there {
-            before | obstacle
-        } else {
-            before & !obstacle
+        let is_known = self.spin_obstacles.load(Ordering::Relaxed) & obstacle != 0;
+        match (is_known, is_there) {
+            (false, true) => self.spin_obstacles.fetch_or(obstacle, Ordering::Relaxed),
+            (true, false) => self.spin_obstacles.fetch_and(!obstacle, Ordering::Relaxed),
+            _ => return,
         };
-        if now != before {
-            self.spin_obstacles.store(now, Ordering::Relaxed);
-        }
     }
 
     /// Unlocks the engine. Then wakes wakers, drops what was released, and runs the jobs of programs without the lock.
@@ -458,7 +459,7 @@ fn engine_turn(engine: &mut Engine, clock: &Clock) -> u32 {
 
 /// Bit of `spin_obstacles`: a peer of this node may need this processor.
 const CROWDED: u8 = 1;
-/// Same: a thread of this runtime rests, because it has spun in vain.
+/// Bit of `spin_obstacles`: the thread that ended a wait last rests, because it has spun in vain.
 const IN_VAIN: u8 = 2;
 
 thread_local! {

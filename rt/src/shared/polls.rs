@@ -139,7 +139,8 @@ impl RuntimeShared {
     /// Like [`poll`](Self::poll), for a wait without an operation: calls `look` until the result is not
     /// [`SingleRoundPoll::Pending`], or until the turns are used up.
     ///
-    /// On crowded processors, the thread yields between two looks, because peers need the processor to do their part.
+    /// On crowded processors, the thread yields between two looks, because peers need the processor to do their part. Where a thread
+    /// rests because it has spun in vain, there is one look.
     #[inline]
     pub(crate) fn poll_condition(
         &self,
@@ -178,11 +179,12 @@ impl RuntimeShared {
         mut found: SingleRoundPoll,
         mut look: impl FnMut(&mut Engine) -> SingleRoundPoll,
     ) -> SingleRoundPoll {
-        let crowded = self.would_spin_in_vain();
+        let yields = self.would_be_crowded();
         let (turns, mut disturbed) = self.turn_budget(&mut engine);
         let mut left = match found {
             _ if turns == 0 => 0,
-            SingleRoundPoll::Pending if crowded => YIELDS,
+            SingleRoundPoll::Pending if yields => YIELDS,
+            SingleRoundPoll::Pending if self.would_spin_in_vain() => 1,
             SingleRoundPoll::Pending if executor::drives(self) => SINGLE_ROUND_FACTOR * turns,
             SingleRoundPoll::Pending => turns,
             _ => 1,
@@ -197,7 +199,7 @@ impl RuntimeShared {
             if found != SingleRoundPoll::Pending || engine.core.p2p.common.has_deferred() {
                 break;
             }
-            if crowded {
+            if yields {
                 drop(engine);
                 std::thread::yield_now();
                 engine = self.lock_engine();
