@@ -5,8 +5,9 @@
 //! anything for them. A thread of that rank reads the views and writes the file, because a slow disk must not delay messages.
 //! Between two files the thread sleeps.
 //!
-//! If the rank that writes is killed, one of the next [`WRITERS_MAX`] ranks goes on with the same file. A thread in each of them
-//! reads the views as well, so that it has those of ranks that end, and its counts do not go back.
+//! If the rank that writes is killed, another one of the [`WRITERS_MAX`] lowest ranks goes on with the same file. A thread in each
+//! of them reads the views as well, so that it has those of ranks that end. Its counts may be lower than the last ones by what
+//! happened between the looks of the two ranks.
 //!
 //! - `node_metrics`: the numbers, from looks at the ranks.
 //! - `text_format`: the numbers as text. Pure.
@@ -68,7 +69,7 @@ impl MetricsWriter {
             ));
         }
         let place = boot.node.ranks.binary_search(&boot.rank);
-        if place.is_ok_and(|place| place >= WRITERS_MAX) {
+        if !place.is_ok_and(|place| place < WRITERS_MAX) {
             return Ok(None);
         }
         let started = Self::start_in(directory, settings, boot, job);
@@ -90,7 +91,11 @@ impl MetricsWriter {
             metrics_file::remove_abandoned(&directory)?;
         }
         let name = boot.exchange.job_name();
-        let name = name.unwrap_or_else(|| std::process::id().to_string());
+        // Without a launcher's name, the ranks of a node have only their number in common.
+        let name = name.unwrap_or_else(|| match boot.node.ranks.len() {
+            1 => std::process::id().to_string(),
+            _ => format!("{job:016x}"),
+        });
         // In containers, two jobs may have the same process id, and so the same name. They differ in their numbers.
         let path = directory.join(format!(
             "ripstop-{}-{}-{job:016x}{}",
@@ -109,6 +114,10 @@ impl MetricsWriter {
         };
         let mut node = NodeMetrics::new(boot.node.ranks.clone(), boot.size, job);
         let mut file = MetricsFile::new(path, me);
+        if me != first {
+            // A rank that ends before the first period is found only while it is there.
+            node.observe();
+        }
         let mut write = move || file.write(&text_format::text(&node.observe(), &labels));
         if me == first {
             write()?;
