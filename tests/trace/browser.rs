@@ -123,7 +123,9 @@ fn the_page_draws_zooms_filters_shows_fields_and_follows_an_arrow() {
 
 /// Opens the page of the folder, and returns what its script has seen.
 fn seen_by(browser: &str, folder: &TraceFolder) -> Value {
-    let mut command = Command::new(browser);
+    // A browser that does not end is ended after this time.
+    let mut command = Command::new("timeout");
+    command.args(["120", browser]);
     command.args([
         "--headless",
         "--no-sandbox",
@@ -155,7 +157,9 @@ fn seen_by(browser: &str, folder: &TraceFolder) -> Value {
 )]
 fn browser() -> Option<&'static str> {
     let is_there = |name: &&str| {
-        let found = Command::new(name).arg("--version").output();
+        let found = Command::new("timeout")
+            .args(["60", name, "--version"])
+            .output();
         found.is_ok_and(|output| output.status.success())
     };
     let found = ["chromium", "chromium-browser", "google-chrome"]

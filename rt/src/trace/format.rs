@@ -377,7 +377,9 @@ impl TraceContent {
                 self.flushes.push([record.begin, record.end]);
             }
             AGENT_RECORD if record.begin <= record.end => {
-                self.agent_turns.push([record.begin, record.end]);
+                if is_kept(record.begin) {
+                    self.agent_turns.push([record.begin, record.end]);
+                }
             }
             END_RECORD => {
                 self.lost = record.number;

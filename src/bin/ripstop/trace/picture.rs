@@ -25,7 +25,7 @@ pub(super) const SPAN_COLORS: [&str; 2] = ["#546e7a", "#78909c"];
 pub(super) struct TimelineStrip {
     pub(super) name: &'static str,
     pub(super) color: &'static str,
-    /// Number of its row, from above. Times in one row do not overlap.
+    /// Number of its row, from above. A write of the trace may lie within a turn of the agent, and is drawn over it.
     pub(super) row: u8,
     pub(super) times: fn(&RankTimeline) -> Vec<[u64; 2]>,
 }

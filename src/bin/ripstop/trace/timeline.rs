@@ -223,6 +223,9 @@ impl JobTimeline {
             ops.sort_by_cached_key(|op| op.begin);
             let mut spans = content.spans;
             spans.sort_by_key(|span| (span.begin, u64::MAX - span.end));
+            // The engine and the spans write blocks of their own, each at its time.
+            let mut flushes = content.flushes;
+            flushes.sort_unstable();
             timeline.ranks.push(RankTimeline {
                 rank,
                 pid: content.pid,
@@ -231,7 +234,7 @@ impl JobTimeline {
                 texts: content.texts,
                 spans,
                 span_texts: content.span_texts,
-                flushes: content.flushes,
+                flushes,
                 agent_turns: content.agent_turns,
                 lost: content.lost,
                 left_out: content.left_out,
