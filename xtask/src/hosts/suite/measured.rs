@@ -54,13 +54,19 @@ fn compare_clocks_in(world: &HostsView, folder: &Path) -> Result<[i64; 2], Strin
     let second = folder.join("run.1");
     let io = |why| format!("{}: {why}", second.display());
     let mut bytes = fs::read(&second).map_err(io)?;
-    bytes[BOOT..BOOT + 6].copy_from_slice(b"second");
+    let boot = bytes.get_mut(BOOT..BOOT + 6);
+    let boot = boot.ok_or_else(|| format!("{}: no head of a trace", second.display()))?;
+    boot.copy_from_slice(b"second");
     fs::write(&second, bytes).map_err(io)?;
     let mut command = Command::new(world.built.join("ripstop"));
     let output = command.args(["trace", "--json"]).arg(&trace).output();
     let output = output.map_err(|why| format!("ripstop trace: {why}"))?;
-    let table: Value = serde_json::from_slice(&output.stdout)
-        .map_err(|why| format!("{why}: {}", String::from_utf8_lossy(&output.stderr)))?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        return Err(format!("ripstop trace: {}: {errors}", output.status));
+    }
+    let table: Value =
+        serde_json::from_slice(&output.stdout).map_err(|why| format!("{why}: {errors}"))?;
     let nanos = |field: &str| table["nodes"][1][field].as_i64();
     match (nanos("offset_ns"), nanos("error_ns")) {
         (Some(offset), Some(error)) if table["backward"] == 0 => Ok([offset, error]),
@@ -68,7 +74,7 @@ fn compare_clocks_in(world: &HostsView, folder: &Path) -> Result<[i64; 2], Strin
     }
 }
 
-/// Place of the start of the machine in the head of a trace.
+/// Place of the start of the machine in the head of a trace (rt/src/trace/format.rs).
 const BOOT: usize = 40;
 
 /// Runs a measurement of `ripstop perf`, which prints at least so many lines of figures.
