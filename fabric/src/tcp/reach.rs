@@ -5,7 +5,7 @@ use std::{collections::VecDeque, io, os::fd::OwnedFd};
 use super::{
     core::TcpCore,
     handshake::{DialHandshake, HandshakeOutcome, HandshakeRefusal, TcpIdentity},
-    shortage::{advice, is_shortage},
+    shortage::{is_shortage, shortage_advice},
     socket_calls::{SendPart, connect, connected, receive, send_parts, tune},
     sockets::{SocketEntry, SocketName, SocketRole},
 };
@@ -330,7 +330,7 @@ impl TcpCore {
         let to = peer.address.endpoints[endpoint].socket();
         let one = &mut reach.tries[endpoint];
         one.error = match &end {
-            AttemptEnd::Error(why) => Some(format!("{to}: {why}{}", advice(why))),
+            AttemptEnd::Error(why) => Some(format!("{to}: {why}{}", shortage_advice(why))),
             AttemptEnd::Refused(why) => Some(format!("{to}: {why}")),
             AttemptEnd::Answered => return,
         };

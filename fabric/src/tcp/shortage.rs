@@ -47,14 +47,18 @@ pub(super) fn is_shortage(why: &io::Error) -> bool {
 }
 
 /// Returns what to do against a shortage, to be added to its error; nothing for another error.
-pub(super) fn advice(why: &io::Error) -> &'static str {
+pub(super) fn shortage_advice(why: &io::Error) -> &'static str {
     match why.raw_os_error() {
         Some(libc::EMFILE) => ": raise the limit of open files of this rank (`ulimit -n`)",
         Some(libc::ENFILE) => ": raise `fs.file-max` of this host",
         Some(libc::EADDRNOTAVAIL) => {
-            ": this host has no free port for connections; widen `net.ipv4.ip_local_port_range`"
+            ": this host has no free port for connections, or no address of this family; widen \
+             `net.ipv4.ip_local_port_range`, or look at `ip address`"
         }
-        Some(libc::ENOBUFS | libc::ENOMEM) => ": the kernel of this host lacks memory",
+        Some(libc::ENOSPC) => ": raise `fs.epoll.max_user_watches` of this host",
+        Some(libc::ENOBUFS | libc::ENOMEM) => {
+            ": the kernel of this host lacks memory; run fewer ranks there, or raise `net.ipv4.tcp_mem`"
+        }
         _ => "",
     }
 }
