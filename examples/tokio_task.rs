@@ -1,6 +1,7 @@
 //! A task of tokio serves the state of the job over TCP while the ranks communicate.
 //!
-//!     ripstop run -n 2 --example tokio_task
+//!     cargo build --features tokio --example tokio_task
+//!     ripstop run -n 2 -- target/debug/examples/tokio_task
 #![expect(clippy::print_stdout, reason = "it is what the program is for")]
 
 // ANCHOR: program

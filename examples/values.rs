@@ -1,6 +1,7 @@
 //! Sends an enum with strings and maps, by `serde`.
 //!
-//!     ripstop run -n 2 --example values
+//!     cargo build --features serde --example values
+//!     ripstop run -n 2 -- target/debug/examples/values
 #![expect(clippy::print_stdout, reason = "it is what the program is for")]
 
 use std::collections::BTreeMap;
