@@ -182,7 +182,7 @@ pub trait NamedSlots {
     /// Takes the message of this name like [`take_slot`](Self::take_slot), if [`peek_slot`](Self::peek_slot) returns `sig`.
     ///
     /// # Errors
-    /// Nothing was taken. Contains what `peek_slot` returns.
+    /// The message was not taken. The error contains the number that its sender stored, or `None` if the message has not come.
     #[inline]
     fn take_expected_slot(
         &mut self,

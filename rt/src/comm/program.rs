@@ -203,9 +203,8 @@ impl Comm {
                 hosted: request == ExecutionRequest::Polled,
             })),
         };
-        if found != SingleRoundPoll::Done
-            && let Some(flight) = op.flight_mut()
-        {
+        let is_all_sent = found == SingleRoundPoll::Done;
+        if !is_all_sent && let Some(flight) = op.flight_mut() {
             flight.run();
         }
         drop(promise); // the promise must live until here

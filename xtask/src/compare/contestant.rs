@@ -265,8 +265,10 @@ impl ComparePaths {
             _ => {
                 let (program, library) = peer_program_of(job, who)?;
                 let is_missing = !self.peer_program(program, library).exists();
-                let (name, option) = (library.name(), "without --built they are compiled");
-                is_missing.then(|| format!("not built yet: {program} of {name}; {option}"))
+                let name = library.name();
+                is_missing.then(|| {
+                    format!("not built yet: {program}.c for {name}; a comparison without --built compiles it")
+                })
             }
         }
     }

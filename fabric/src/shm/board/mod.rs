@@ -79,7 +79,7 @@ impl Board {
     /// the `job` ranks of all nodes.
     ///
     /// # Errors
-    /// The same as for [`create`](Self::create).
+    /// The call fails as [`create`](Self::create) does.
     pub fn create_in_job(size: u32, job: u32) -> io::Result<Self> {
         if size == 0 || size > SIZE_MAX {
             let why = format!("a board for {size} ranks: a node has 1 to {SIZE_MAX}");
@@ -118,7 +118,7 @@ impl Board {
     /// Waits until so many other ranks have attached, like [`wait_for_all`](Self::wait_for_all).
     ///
     /// # Errors
-    /// The same as for [`wait_for_all`](Self::wait_for_all).
+    /// The call fails as [`wait_for_all`](Self::wait_for_all) does.
     pub fn wait_for_others(&self, others: u32, limit: Duration) -> Result<(), u32> {
         let attached = self.region.atomic_u32(ATTACHED_AT);
         self.wait(limit, || match attached.load(Acquire) {

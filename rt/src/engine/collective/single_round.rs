@@ -183,7 +183,7 @@ impl Engine {
         found
     }
 
-    /// Checks whether all its messages have come.
+    /// Checks whether all messages of the call have come.
     #[inline]
     fn find(&mut self, call: &BorrowedCall<'_>) -> SingleRoundPoll {
         let (name, sig) = (call.slot_name(), call.sig);
@@ -406,7 +406,7 @@ impl BorrowedCall<'_> {
         self.group.world_of(rank).expect("a rank of the group")
     }
 
-    /// Returns true if it receives one message.
+    /// Returns true if the call receives one message.
     #[inline]
     fn awaits_one(&self) -> bool {
         let single_round = self.program.single_round();
