@@ -5,9 +5,9 @@
 //! anything for them. A thread of that rank reads the views and writes the file, because a slow disk must not delay messages.
 //! Between two files the thread sleeps.
 //!
-//! If the rank that writes is killed, another one of the [`WRITERS_MAX`] lowest ranks goes on with the same file. A thread in each
-//! of them reads the views as well, so that it has those of ranks that end. Its counts may be lower than the last ones by what
-//! happened between the looks of the two ranks.
+//! If the rank that writes is killed, another one of the [`WRITERS_MAX`] lowest ranks goes on with the same file. A thread in
+//! each of them reads the views as well, so that it has those of ranks that end. Its counts may be lower than the last ones by
+//! what happened between the looks of the two ranks.
 //!
 //! - `node_metrics`: the numbers, from looks at the ranks.
 //! - `text_format`: the numbers as text. Pure.

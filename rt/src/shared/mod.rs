@@ -349,7 +349,8 @@ impl RuntimeShared {
         }
     }
 
-    /// Lets polls spin again. A thread or a task calls this when it drives the runtime no longer, and forgets what it has learned.
+    /// Lets polls spin again. A thread or a task calls this when it drives the runtime no longer, and forgets what it has
+    /// learned.
     pub(crate) fn allow_spinning(&self) {
         self.set_spin_obstacle(IN_VAIN, false);
     }

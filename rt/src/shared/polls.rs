@@ -139,8 +139,8 @@ impl RuntimeShared {
     /// Like [`poll`](Self::poll), for a wait without an operation: calls `look` until the result is not
     /// [`SingleRoundPoll::Pending`], or until the turns are used up.
     ///
-    /// On crowded processors, the thread yields between two looks, because peers need the processor to do their part. Where a thread
-    /// rests because it has spun in vain, there is one look.
+    /// On crowded processors, the thread yields between two looks, because peers need the processor to do their part. Where a
+    /// thread rests because it has spun in vain, there is one look.
     #[inline]
     pub(crate) fn poll_condition(
         &self,

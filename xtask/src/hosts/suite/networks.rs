@@ -1,5 +1,6 @@
-//! Networks and kernels of hosts that lack something: packets are lost, hosts have packets of different lengths, an interface leads nowhere, a listener keeps
-//! few connections, no port is free, and all ranks of two crowded hosts talk to all. The job ends well, or with an error.
+//! Networks and kernels of hosts that lack something. Packets are lost, hosts have packets of different lengths, an interface
+//! leads nowhere, a listener keeps few connections, no port is free, and all ranks of two crowded hosts talk to all. The job ends
+//! well, or with an error.
 
 use std::{
     env,
