@@ -157,7 +157,7 @@ fn the_time_limit_ends_the_job_and_names_the_ranks_that_were_still_running() {
 fn a_rank_that_ignores_sigterm_is_killed() {
     let script = "[ $PMI_RANK = 0 ] && { read line < \"$READY\"; exit 4; }; \
                   trap '' TERM; echo x > \"$READY\"; while :; do sleep 60; done";
-    let fifo = std::env::temp_dir().join(format!("ripstop-ready-{}", std::process::id()));
+    let fifo = std::env::temp_dir().join(format!("launcher-ready-{}", std::process::id()));
     assert!(
         Command::new("mkfifo")
             .arg(&fifo)
