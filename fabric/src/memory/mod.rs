@@ -4,8 +4,10 @@ mod available;
 mod region;
 mod remote;
 mod wide_word;
+mod words;
 
 pub(crate) use available::room as available;
-pub use region::{MemoryRegion, RegionWord, RegionWords, WeakRegion};
+pub use region::{MemoryRegion, WeakRegion};
 pub(crate) use region::{prefetch_for_read, prefetch_line};
 pub use remote::RemoteRegion;
+pub use words::{RegionWord, RegionWords};

@@ -6,10 +6,9 @@
 
 use std::{
     fmt, io,
-    ops::{Deref, Range},
+    ops::Range,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     ptr::NonNull,
-    slice,
     sync::{
         Arc, Weak,
         atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64},
@@ -38,33 +37,6 @@ pub struct MemoryRegion {
 pub struct WeakRegion {
     inner: Weak<Mapping>,
 }
-
-/// Words of a region, checked once to be inside it.
-#[derive(Clone)]
-pub struct RegionWords {
-    start: NonNull<AtomicU64>,
-    len: usize,
-    /// Keeps the words mapped.
-    region: MemoryRegion,
-}
-
-// SAFETY: atomics, which stay mapped as long as the region is held.
-unsafe impl Send for RegionWords {}
-// SAFETY: as above.
-unsafe impl Sync for RegionWords {}
-
-/// One word of a region, checked once to be inside it.
-#[derive(Clone)]
-pub struct RegionWord {
-    word: NonNull<AtomicU32>,
-    /// Keeps the word mapped.
-    region: MemoryRegion,
-}
-
-// SAFETY: an atomic, which stays mapped as long as the region is held.
-unsafe impl Send for RegionWord {}
-// SAFETY: as above.
-unsafe impl Sync for RegionWord {}
 
 /// `start..start + len` is mapped until this is dropped.
 struct Mapping {
@@ -310,32 +282,6 @@ impl MemoryRegion {
         unsafe { AtomicU64::from_ptr(word.as_ptr().cast()) }
     }
 
-    /// Returns `len` words from `offset` on.
-    ///
-    /// # Panics
-    /// Panics if they are not inside the region, not aligned, or the region is mapped read-only.
-    #[must_use]
-    pub fn words(&self, offset: usize, len: usize) -> RegionWords {
-        self.check_word(offset, 8);
-        RegionWords {
-            start: self.at(offset, len * 8).cast(),
-            len,
-            region: self.clone(),
-        }
-    }
-
-    /// Returns the word at `offset` bytes, to be looked at without a further check.
-    ///
-    /// # Panics
-    /// Panics if it is not inside the region, not aligned, or the region is mapped read-only.
-    #[must_use]
-    pub fn word(&self, offset: usize) -> RegionWord {
-        RegionWord {
-            word: NonNull::from(self.atomic_u32(offset)),
-            region: self.clone(),
-        }
-    }
-
     /// Copies bytes out. Concurrent writers can tear them.
     ///
     /// # Panics
@@ -444,7 +390,7 @@ impl MemoryRegion {
     }
 
     #[inline]
-    fn check_word(&self, offset: usize, size: usize) {
+    pub(super) fn check_word(&self, offset: usize, size: usize) {
         assert!(
             self.inner.writable,
             "a shared word in a region that is mapped read-only"
@@ -460,38 +406,6 @@ impl MemoryRegion {
             "{len} bytes at {offset} of a region of {}",
             self.inner.len
         );
-    }
-}
-
-impl Deref for RegionWord {
-    type Target = AtomicU32;
-
-    #[inline]
-    fn deref(&self) -> &AtomicU32 {
-        // SAFETY: checked by `MemoryRegion::word` to be inside the mapping, aligned and writable; all access to it is atomic.
-        unsafe { self.word.as_ref() }
-    }
-}
-
-impl fmt::Debug for RegionWord {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a word of {:?}", self.region)
-    }
-}
-
-impl Deref for RegionWords {
-    type Target = [AtomicU64];
-
-    #[inline]
-    fn deref(&self) -> &[AtomicU64] {
-        // SAFETY: checked by `MemoryRegion::words` to be inside the mapping, aligned and writable; all access to them is atomic.
-        unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }
-    }
-}
-
-impl fmt::Debug for RegionWords {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} words of {:?}", self.len, self.region)
     }
 }
 

@@ -44,6 +44,7 @@ const ALLOWED: &[&str] = &[
     "fabric/src/driver/payload.rs",
     "fabric/src/memory/region.rs",
     "fabric/src/memory/wide_word.rs",
+    "fabric/src/memory/words.rs",
     "fabric/src/portals/calls.rs",
     "fabric/src/portals/match_entries.rs",
     "fabric/src/portals/library.rs",
