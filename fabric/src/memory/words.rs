@@ -46,8 +46,10 @@ impl MemoryRegion {
     #[must_use]
     pub fn words(&self, offset: usize, len: usize) -> RegionWords {
         self.check_word(offset, 8);
+        // More bytes than an address can name would be few after an overflow.
+        let bytes = len.saturating_mul(8);
         RegionWords {
-            start: self.at(offset, len * 8).cast(),
+            start: self.at(offset, bytes).cast(),
             len,
             region: self.clone(),
         }
@@ -95,5 +97,17 @@ impl Deref for RegionWords {
 impl fmt::Debug for RegionWords {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} words of {:?}", self.len, self.region)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::MemoryRegion;
+
+    #[test]
+    #[should_panic(expected = "bytes at 0 of a region")]
+    fn words_of_more_bytes_than_an_address_names_are_refused() {
+        let region = MemoryRegion::create("words", 64, false).unwrap();
+        let _words = region.words(0, 1 << (usize::BITS - 3));
     }
 }
