@@ -1,9 +1,9 @@
 //! What the engine notes in the flight ring of the rank's view (rt/src/view/flight): operations that do not end at their call.
 
-use super::{Engine, EngineCommons};
+use super::{Engine, EngineCommons, commons::op_recorders::OpRecorders};
 use crate::{
     clock::machine_nanos,
-    ops::{MessageStatus, OpInfo, OpState},
+    ops::{MessageStatus, OpInfo, OpSlot, OpState},
     proto::wire::OpId,
     view::{FlightEvent, FlightKind, FlightNote, FlightRecorder},
 };
@@ -49,6 +49,9 @@ impl EngineCommons {
     /// their call.
     #[inline]
     pub(super) fn note_wait(&mut self, op: OpId) {
+        if self.recorders.flight().is_none() {
+            return;
+        }
         let slot = self.ops.live(op);
         let begins = matches!(
             slot.state,
@@ -58,14 +61,15 @@ impl EngineCommons {
             self.note_begin(op);
         }
     }
+}
 
+impl OpRecorders {
     /// Notes that an operation ends, which is not complete yet: with what it has received or sent, or in an error.
     #[inline]
-    pub(super) fn note_end(&mut self, op: OpId, outcome: Option<&MessageStatus>) {
-        let Some(flight) = self.recorders.flight() else {
+    pub(super) fn note_end(&mut self, slot: &OpSlot, outcome: Option<&MessageStatus>) {
+        let Some(flight) = self.flight() else {
             return;
         };
-        let slot = self.ops.live(op);
         let is_at_once = match slot.state {
             OpState::Posted(_)
             | OpState::Expected

@@ -3,17 +3,14 @@
 
 use std::{collections::BTreeMap, panic::Location};
 
-use super::{
-    EngineCore, stall_probe,
-    window::{AwaitedEpoch, AwaitedLockHolder},
-};
+use super::{EngineCore, stall_probe, window::AwaitedEpoch};
 use crate::{
     buffer::TypeSig,
     group::{RankGroup, WorldRank},
     ops::{EndedOp, OpInfo, OpState},
     view::{
-        PublishedComm, PublishedLock, PublishedPeer, PublishedWait, RankSnapshot, StoredGroup,
-        WaitKind, layout::PEERS_MAX,
+        PublishedComm, PublishedPeer, PublishedWait, RankSnapshot, StoredGroup, WaitKind,
+        layout::PEERS_MAX,
     },
 };
 
@@ -41,7 +38,7 @@ impl EngineCore {
         waits.extend(self.message_waits());
         let mut comms = self.published_comms();
         let mut stored = self.published_messages();
-        let mut locks = self.published_locks();
+        let mut locks = self.windows.published_locks();
         let is_truncated = waits.len() > WAITS_MAX
             || comms.len() > COMMS_MAX
             || stored.len() > STORED_MAX
@@ -232,17 +229,6 @@ impl EngineCore {
                     .programs
                     .last_collective_of(&self.p2p.common.calls, ctx + 1)
                     .unwrap_or_default(),
-            })
-            .collect()
-    }
-
-    fn published_locks(&self) -> Vec<PublishedLock> {
-        let holders = self.windows.awaited_lock_holders().into_iter();
-        holders
-            .map(|AwaitedLockHolder { id, rank }| PublishedLock {
-                comm: id.context & !1,
-                window: id.sequence,
-                holder: rank.0,
             })
             .collect()
     }

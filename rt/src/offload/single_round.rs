@@ -40,7 +40,7 @@ impl SingleRound {
         }
         let len_max = len_max(program);
         let mut waits = vec![false; program.len()];
-        let (mut work, mut sent) = (0, None);
+        let (mut work, mut sent, mut recvs) = (0, None, 0);
         for (at, step) in program.steps.iter().enumerate() {
             let (len, len_max, waits_now) = match step.action {
                 // Two messages to one rank would have the same name.
@@ -52,7 +52,10 @@ impl SingleRound {
                     sent = Some(from);
                     (from.len, len_max, false)
                 }
-                StepAction::Recv { into, .. } => (into.len, len_max, true),
+                StepAction::Recv { into, .. } => {
+                    recvs += 1;
+                    (into.len, len_max, true)
+                }
                 StepAction::Copy { into, .. } | StepAction::Reduce { into, .. } => {
                     (into.len, WORK_MAX, waits[at])
                 }
@@ -78,8 +81,6 @@ impl SingleRound {
         };
         let order: Box<[u32]> = of(false).chain(of(true)).map(number).collect();
         let sends = of(false).count();
-        let is_recv = |action: &&StepAction| matches!(action, StepAction::Recv { .. });
-        let recvs = program.actions().filter(is_recv).count();
         Some(Self {
             order,
             sends,

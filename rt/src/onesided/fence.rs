@@ -228,11 +228,7 @@ impl<T: Wire> WindowEnd<T> {
 
     /// Returns the time if a trace needs it, and otherwise 0.
     fn trace_time(&self) -> u64 {
-        if self.comm.shared().settings.trace.as_os_str().is_empty() {
-            0
-        } else {
-            machine_nanos()
-        }
+        if self.is_traced { machine_nanos() } else { 0 }
     }
 
     /// Records that this rank has waited for a fence by messages since that time.

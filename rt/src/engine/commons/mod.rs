@@ -8,7 +8,7 @@ mod groups;
 mod library_events;
 #[cfg(test)]
 pub(super) mod lone_rank;
-mod op_recorders;
+pub(super) mod op_recorders;
 pub(super) mod peer;
 pub(super) mod program_events;
 pub(super) mod rank_map;
@@ -229,9 +229,9 @@ impl EngineCommons {
 
     /// Completes a receive for which a future waits, and which belongs to no program. Its waker is collected.
     pub(super) fn land_awaited(&mut self, op: OpId, landed: MessageStatus) {
-        self.note_end(op, Some(&landed));
-        let waker = self.ops.live(op).land(landed);
-        self.wakers.extend(waker);
+        let slot = self.ops.live(op);
+        self.recorders.note_end(slot, Some(&landed));
+        self.wakers.extend(slot.land(landed));
     }
 
     /// Completes an operation. Its waker is collected, to be called without a lock. An operation without a future is released.
@@ -242,8 +242,7 @@ impl EngineCommons {
             return self.fail_lent(id, outcome);
         }
         self.offers -= u32::from(slot.state.is_offered());
-        self.note_end(id, outcome.as_ref().ok());
-        let slot = self.ops.live(id);
+        self.recorders.note_end(slot, outcome.as_ref().ok());
         let is_detached_send = slot.marks != 0 && slot.orphan && slot.state.is_sending();
         let waker = match outcome {
             Ok(landed) => slot.land(landed),

@@ -164,12 +164,6 @@ impl MessageTransmitter<'_> {
     /// needed.
     pub(in crate::engine) fn post(&mut self, one_sided: OneSidedCommand) -> bool {
         match one_sided {
-            OneSidedCommand::Get { .. }
-            | OneSidedCommand::Put { .. }
-            | OneSidedCommand::Count { .. } => {
-                let common = &mut self.p2p.common;
-                return common.post_one_sided(&mut *self.driver, one_sided);
-            }
             OneSidedCommand::Claim {
                 op,
                 claim,
@@ -178,9 +172,10 @@ impl MessageTransmitter<'_> {
             OneSidedCommand::Invite { op } => self.invite(op),
             OneSidedCommand::TakeBackTagBuffer { op } => self.recall_tag_buffer(op),
             OneSidedCommand::Answer { op, first } => self.answer(op, first),
-            OneSidedCommand::Split { .. }
-            | OneSidedCommand::Greet { .. }
-            | OneSidedCommand::Unname { .. } => {} // the engine posts them
+            of_any_part => {
+                let common = &mut self.p2p.common;
+                return common.post_one_sided(&mut *self.driver, of_any_part);
+            }
         }
         true
     }

@@ -7,29 +7,20 @@ use ripstop_fabric::{
 };
 
 use super::world::op_info;
-use crate::engine::{AgreementId, Engine, EngineSetup, SendStart};
+use crate::engine::{AgreementId, Engine, EngineSetup, SendStart, commons::lone_rank::lone_setup};
 use crate::{
     clock::ClockTime,
     group::{RankGroup, WorldRank},
     ops::{OpInfo, OpTicket},
-    proto::{
-        path::PathTables,
-        wire::{self, OpId},
-    },
-    settings::Settings,
+    proto::wire::{self, OpId},
 };
 
 pub(super) fn engine() -> Engine {
     let driver = loopback::world(3).swap_remove(0);
-    let caps = ripstop_fabric::driver::Driver::caps(&driver).clone();
     let setup = EngineSetup {
-        rank: WorldRank(0),
-        size: 3,
-        paths: PathTables::new(&caps, &Settings::new()),
-        store: Settings::new().store(),
         may_split_long: true,
-        seed: 0,
         detect: 1_000_000,
+        ..lone_setup(&driver, 0, 3)
     };
     Engine::new(Box::new(driver), setup)
 }

@@ -23,16 +23,14 @@ use ripstop_fabric::{
 use super::world::{CTX, DETECT, Net, TICK, World};
 use crate::{
     clock::ClockTime,
-    engine::{Engine, EngineSetup, ExecutionRequest, RunCall, RunTicket},
+    engine::{
+        Engine, EngineSetup, ExecutionRequest, RunCall, RunTicket, commons::lone_rank::lone_setup,
+    },
     error::ErrorKind,
     group::{RankGroup, WorldRank},
     offload::{BufferLens, CommRank, ProgramBuffer, ProgramBuilder, StepAction},
     ops::{OpState, ProgramBuffers},
-    proto::{
-        path::PathTables,
-        wire::{self, AbortHeader, HeaderBase, WireKind},
-    },
-    settings::Settings,
+    proto::wire::{self, AbortHeader, HeaderBase, WireKind},
 };
 
 /// An adapter that accepts lists. Puts find no place at the peer, and all other tasks wait forever.
@@ -303,15 +301,10 @@ impl Two {
 }
 
 fn over(adapter: Adapter) -> Engine {
-    let me = adapter.me;
     let setup = EngineSetup {
-        rank: WorldRank(me),
-        size: 2,
-        paths: PathTables::new(&adapter.caps, &Settings::new()),
-        store: Settings::new().store(),
-        may_split_long: false,
         seed: 0,
         detect: DETECT,
+        ..lone_setup(&adapter, adapter.me, 2)
     };
     let mut engine = Engine::new(Box::new(adapter), setup);
     engine.core.join_group(CTX, &RankGroup::First(2));

@@ -46,7 +46,7 @@ use std::{
 use ripstop_fabric::{memory::RemoteRegion, offload::RemoteCounter};
 
 pub use self::number::Combine;
-pub(super) use self::published::{AwaitedEpoch, AwaitedLockHolder};
+pub(super) use self::published::AwaitedEpoch;
 use self::{
     access_guard::WindowAccessGuard,
     counter_pairs::{CounterWatches, PeerCounter, RemoteCounterPair, WindowCounterPool},

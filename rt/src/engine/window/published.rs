@@ -5,7 +5,11 @@ use std::panic::Location;
 use super::{
     LazyWindowTable, WindowEndState, WindowId, fence::WindowFences, locks::WindowLockState,
 };
-use crate::{group::WorldRank, trace::WindowCall, view::WaitKind};
+use crate::{
+    group::WorldRank,
+    trace::WindowCall,
+    view::{PublishedLock, WaitKind},
+};
 
 /// An epoch or a lock of this rank that waits for another rank.
 pub(in crate::engine) struct AwaitedEpoch {
@@ -15,12 +19,6 @@ pub(in crate::engine) struct AwaitedEpoch {
     pub(in crate::engine) kind: WaitKind,
     /// Source line of the call that waits, if it is known.
     pub(in crate::engine) at: Option<&'static Location<'static>>,
-}
-
-/// A rank that holds the lock of this rank's memory while others wait for the lock.
-pub(in crate::engine) struct AwaitedLockHolder {
-    pub(in crate::engine) id: WindowId,
-    pub(in crate::engine) rank: WorldRank,
 }
 
 impl LazyWindowTable {
@@ -53,15 +51,19 @@ impl LazyWindowTable {
         waits
     }
 
-    /// Returns the holders of the locks for which other ranks wait.
-    pub(in crate::engine) fn awaited_lock_holders(&self) -> Vec<AwaitedLockHolder> {
+    /// Returns the holders of the locks of this rank's memory for which other ranks wait.
+    pub(in crate::engine) fn published_locks(&self) -> Vec<PublishedLock> {
         let ends = self.0.iter().flat_map(|all| &all.ends);
-        let holders = ends.flat_map(|(&id, end)| {
+        let locks = ends.flat_map(|(&id, end)| {
             let holders = end.access_guard.with_lock(|door| door.awaited_holders());
-            let holder = move |rank| AwaitedLockHolder { id, rank };
-            holders.into_iter().map(holder)
+            let lock = move |rank: WorldRank| PublishedLock {
+                comm: id.context & !1,
+                window: id.sequence,
+                holder: rank.0,
+            };
+            holders.into_iter().map(lock)
         });
-        holders.collect()
+        locks.collect()
     }
 }
 

@@ -1,9 +1,12 @@
 //! Receives whose buffers are lent to messages that have begun to arrive.
 #![expect(unsafe_code, reason = "writes to memory as a driver does")]
 
-use ripstop_fabric::driver::{DownCause, LocalRange, MessagePlace, PayloadView, Sink};
+use ripstop_fabric::driver::{DownCause, MessagePlace, PayloadView, Sink};
 
-use super::alone::{LoneRank, lone_ranks, op_info};
+use super::{
+    alone::{LoneRank, lone_ranks, op_info},
+    scripted_driver::{exact, header, write},
+};
 use crate::{
     error::ErrorKind,
     group::WorldRank,
@@ -67,24 +70,6 @@ impl Rank {
         self.0.core.returned(place.token);
         self.0.core.peer_down(PEER, DownCause::Failed);
     }
-}
-
-fn exact(tag: u32) -> OpInfo {
-    op_info(Some(1), Some(tag))
-}
-
-fn header(info: &OpInfo) -> Vec<u8> {
-    bytemuck::bytes_of(&info.eager()).to_vec()
-}
-
-fn write(into: LocalRange, from: &[u8]) {
-    assert!(from.len() <= into.len());
-    // SAFETY: the place is lent, so the engine keeps it alive and does not access it.
-    unsafe {
-        into.start()
-            .as_ptr()
-            .copy_from_nonoverlapping(from.as_ptr(), from.len())
-    };
 }
 
 #[test]

@@ -191,7 +191,7 @@ impl Drop for ScriptedDriver {
 }
 
 /// Writes to a buffer, as an adapter does.
-fn write(into: LocalRange, from: &[u8]) {
+pub(super) fn write(into: LocalRange, from: &[u8]) {
     assert!(
         from.len() <= into.len(),
         "the adapter lets nothing longer in"
