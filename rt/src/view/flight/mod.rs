@@ -26,7 +26,7 @@ use std::{
 use ripstop_fabric::memory::{MemoryRegion, RegionWords};
 
 use super::layout::{
-    BEGUN_AT, FLIGHT_AT, TEXT_LEN, TEXTS_AT, TEXTS_MAX, count, read_all, take_text,
+    BEGUN_AT, FLIGHT_AT, TEXT_LEN, TEXTS_AT, TEXTS_MAX, count, read_all, read_pod, take_text,
 };
 
 /// Records of a ring.
@@ -39,7 +39,7 @@ const WORDS: usize = 3;
 pub(super) const FLIGHT_LEN: usize = FLIGHT_RECORDS * WORDS * 8;
 
 /// Records that a look at a rank takes.
-pub(super) const LOOKED_AT: usize = 64;
+pub(super) const LOOK_RECORDS: usize = 64;
 
 /// Stands for any peer or any tag.
 const ANY: u32 = u32::MAX;
@@ -61,6 +61,18 @@ pub enum FlightEvent {
     Ended = 2,
     /// It has ended in an error.
     Failed = 3,
+}
+
+impl FlightEvent {
+    /// Returns the word for what has happened.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Begun => "begun",
+            Self::Ended => "ended",
+            Self::Failed => "failed",
+        }
+    }
 }
 
 /// Kind of an operation in a flight ring.
@@ -330,15 +342,14 @@ impl RankFlight {
     /// The view is too short, or cannot be read.
     pub fn read(file: impl AsFd, most: usize) -> io::Result<Self> {
         let file = file.as_fd();
-        let [begun, events] = read_words(file, BEGUN_AT, 2)?[..] else {
-            return Ok(Self::default());
-        };
+        let [begun, events] = read_pod::<[u64; 2]>(file, BEGUN_AT as u64)?;
         let begun = begun & (u64::MAX >> 1); // so that no number of another process overflows
         let most = most.min(FLIGHT_RECORDS) as u64;
         let numbers = begun.saturating_sub(most)..begun;
         let raw: Vec<[u64; WORDS]> = read_ring(file, numbers.start + 1, begun)?;
         // What the rank has begun meanwhile may be in the place of these.
-        let overwritten = read_words(file, BEGUN_AT, 1)?[0].saturating_sub(FLIGHT_RECORDS as u64);
+        let overwritten =
+            read_pod::<u64>(file, BEGUN_AT as u64)?.saturating_sub(FLIGHT_RECORDS as u64);
         let whole = numbers.map(|before| before + 1).zip(raw);
         let whole = whole.filter(|(number, _)| *number > overwritten);
         let whole = whole.filter_map(|(number, words)| {
@@ -397,12 +408,7 @@ impl FlightRecord {
     /// Returns the operation and what has happened to it: `recv from rank 2, tag 7, communicator 0, src/halo.rs:88 ended`.
     #[must_use]
     pub fn sentence(&self) -> String {
-        let verb = match self.event {
-            FlightEvent::Begun => "begun",
-            FlightEvent::Ended => "ended",
-            FlightEvent::Failed => "failed",
-        };
-        format!("{self} {verb}")
+        format!("{self} {}", self.event.word())
     }
 }
 

@@ -46,7 +46,7 @@ fn the_last_operations_are_read_in_order_with_their_lines() {
     recorder.note_sleep(78);
     recorder.note(begin(FlightKind::Recv, None, None), at);
     recorder.count_events(5);
-    let read = RankFlight::read(&region, LOOKED_AT).unwrap();
+    let read = RankFlight::read(&region, LOOK_RECORDS).unwrap();
     let line = format!("{}:{}", at.file(), at.line());
     let sentences: Vec<String> = read.records.iter().map(FlightRecord::sentence).collect();
     assert_eq!(
@@ -63,7 +63,7 @@ fn the_last_operations_are_read_in_order_with_their_lines() {
         format!("in recv from any rank, any tag, communicator 2, {line}")
     );
     recorder.note_sleep(79);
-    let asleep = RankFlight::read(&region, LOOKED_AT).unwrap();
+    let asleep = RankFlight::read(&region, LOOK_RECORDS).unwrap();
     assert_eq!(asleep.last_words(), None, "the snapshot is as new");
 }
 
@@ -73,7 +73,7 @@ fn a_full_ring_has_its_last_records_and_no_others() {
     let mut recorder = FlightRecorder::new(region.clone());
     let all = u32::try_from(FLIGHT_RECORDS).unwrap() * 2 + 100;
     (0..all).for_each(|tag| recorder.note(note(tag), Location::caller()));
-    for most in [LOOKED_AT, FLIGHT_RECORDS, usize::MAX] {
+    for most in [LOOK_RECORDS, FLIGHT_RECORDS, usize::MAX] {
         let read = RankFlight::read(&region, most).unwrap().records;
         assert_eq!(read.len(), most.min(FLIGHT_RECORDS));
         assert!(read.iter().all(is_whole), "{read:?}");
@@ -157,7 +157,7 @@ fn a_reader_beside_a_writer_sees_whole_records_only() {
         // The writer may begin late on a busy machine.
         while looks < 400 || whole == 0 && !writer.is_finished() {
             let most = if looks % 2 == 0 {
-                LOOKED_AT
+                LOOK_RECORDS
             } else {
                 FLIGHT_RECORDS
             };
@@ -200,7 +200,7 @@ fn no_contents_of_a_ring_do_harm() {
     let short = MemoryRegion::create("ripstop-test-view", BEGUN_AT, false).unwrap();
     short.write(BEGUN_AT, &9_u64.to_ne_bytes());
     assert!(
-        RankFlight::read(&short, LOOKED_AT).is_err(),
+        RankFlight::read(&short, LOOK_RECORDS).is_err(),
         "it is too short"
     );
 }

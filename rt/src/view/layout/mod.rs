@@ -15,7 +15,7 @@ use rustix::io::pread;
 
 use self::records::{CommRecord, LockRecord, PeerRecord, StoredRecord, WaitRecord};
 use super::{
-    flight::{FLIGHT_LEN, LOOKED_AT, RankFlight},
+    flight::{FLIGHT_LEN, LOOK_RECORDS, RankFlight},
     snapshot::{RankPhase, RankSnapshot, RecordedTotals},
 };
 
@@ -218,7 +218,7 @@ impl RankView {
                     head,
                     is_current,
                     snapshot,
-                    flight: RankFlight::read(file, LOOKED_AT)?,
+                    flight: RankFlight::read(file, LOOK_RECORDS)?,
                 });
             }
         }
@@ -415,7 +415,7 @@ pub(super) fn take_text(text: &mut &[u8], len: u32) -> Option<String> {
     Some(String::from_utf8_lossy(first).replace(char::is_control, " "))
 }
 
-fn read_pod<T: Pod>(file: impl AsFd, at: u64) -> io::Result<T> {
+pub(super) fn read_pod<T: Pod>(file: impl AsFd, at: u64) -> io::Result<T> {
     let mut value = T::zeroed();
     read_all(file, bytemuck::bytes_of_mut(&mut value), at)?;
     Ok(value)

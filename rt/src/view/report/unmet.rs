@@ -7,7 +7,7 @@ use super::{
     ObservedJob,
     verdict::{PUBLISHES_NOTHING, does},
     wait_graph::WaitGraph,
-    words::{bytes, call, describe},
+    words::{self, bytes, call, describe, tag},
 };
 
 /// Ranks whose waiters are counted before one of them is named.
@@ -18,13 +18,11 @@ const COUNTED_MAX: usize = 64;
 pub(super) fn unmet(job: &ObservedJob, graph: &WaitGraph<'_>) -> Option<String> {
     let mut found: Vec<UnmetWait<'_>> = Vec::new();
     for (rank, _) in graph.ranks() {
-        for wait in graph.holding(rank) {
-            let targets = graph.targets(rank, wait);
-            let blockers = graph.blockers(rank, &targets);
+        for (wait, targets) in graph.holding_targets(rank) {
+            let mut blockers = graph.blockers(rank, targets);
             let Some(first) = blockers.clone().next() else {
                 continue;
             };
-            let mut blockers = blockers;
             let seen = blockers.find(|peer| graph.snapshot(*peer).is_some());
             if seen.is_some() && !has_line(wait.kind) {
                 continue;
@@ -105,21 +103,13 @@ fn order(kind: WaitKind) -> u32 {
 }
 
 fn unmet_line(graph: &WaitGraph<'_>, rank: u32, wait: &PublishedWait, peer: u32) -> Option<String> {
-    let tag = wait
-        .tag
-        .map_or_else(|| "any tag".to_owned(), |tag| format!("tag {tag}"));
+    let tag = tag(wait);
     let does = does(graph, peer);
     let number = wait.tag.unwrap_or(0);
     let at = &wait.at;
     match wait.kind {
         WaitKind::SendQueued => {
-            let stored = graph
-                .snapshot(peer)
-                .map_or(&[][..], |snapshot| &snapshot.stored);
-            let of_rank = stored.iter().filter(|group| group.source == rank);
-            let count = of_rank
-                .map(|group| group.count)
-                .fold(0, u64::saturating_add);
+            let count = untaken_count(graph, rank, peer);
             Some(format!(
                 "rank {peer} has {count} unread messages of rank {rank} (limit of RIPSTOP_UNEXPECTED_MESSAGES or \
                  RIPSTOP_UNEXPECTED_BYTES); rank {peer} {does}"
@@ -130,9 +120,7 @@ fn unmet_line(graph: &WaitGraph<'_>, rank: u32, wait: &PublishedWait, peer: u32)
             bytes(wait.bytes)
         )),
         WaitKind::Recv | WaitKind::Probe => {
-            let sender = wait
-                .peer
-                .map_or_else(|| "any rank".to_owned(), |peer| format!("rank {peer}"));
+            let sender = words::peer(wait, None);
             Some(format!(
                 "rank {rank} waits for a message of {sender}, {tag} ({at}); rank {peer} has sent {}, and {does}",
                 sent(graph, peer, rank)
@@ -161,6 +149,17 @@ fn unmet_line(graph: &WaitGraph<'_>, rank: u32, wait: &PublishedWait, peer: u32)
     }
 }
 
+/// Returns how many messages of `from` no receive of `to` takes.
+fn untaken_count(graph: &WaitGraph<'_>, from: u32, to: u32) -> u64 {
+    let stored = graph
+        .snapshot(to)
+        .map_or(&[][..], |snapshot| &snapshot.stored);
+    let of_sender = stored.iter().filter(|group| group.source == from);
+    of_sender
+        .map(|group| group.count)
+        .fold(0, u64::saturating_add)
+}
+
 /// Returns how many messages `from` has sent to `to`, and what has become of them.
 fn sent(graph: &WaitGraph<'_>, from: u32, to: u32) -> String {
     let received = graph.exchanged(to, from).map(|peer| peer.received);
@@ -170,13 +169,7 @@ fn sent(graph: &WaitGraph<'_>, from: u32, to: u32) -> String {
     // The view of a rank that computes may be older.
     let on_way = on_way.max(0);
     let sent = received.wrapping_add(on_way.cast_unsigned());
-    let stored = graph
-        .snapshot(to)
-        .map_or(&[][..], |snapshot| &snapshot.stored);
-    let of_sender = stored.iter().filter(|group| group.source == from);
-    let stored = of_sender
-        .map(|group| group.count)
-        .fold(0, u64::saturating_add);
+    let stored = untaken_count(graph, from, to);
     match (sent, on_way, stored) {
         (0, ..) => "it none".to_owned(),
         (_, 0, 0) => format!("it {sent}, all received"),

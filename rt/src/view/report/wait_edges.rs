@@ -94,9 +94,9 @@ impl WaitEdges {
         hub
     }
 
-    /// Returns the hub with this name. It exists for each operation that holds a rank up.
-    pub(super) fn hub(&self, key: HubKey) -> Option<usize> {
-        self.keys.get(&key).copied()
+    /// Returns what the operations of a rank wait for, in the order of [`WaitGraph::holding`].
+    pub(super) fn targets_of(&self, rank: u32) -> &[WaitTargets] {
+        self.targets.get(&rank).map_or(&[], Vec::as_slice)
     }
 
     /// Returns the number of hubs.
@@ -178,11 +178,11 @@ impl WaitEdges {
                     WaitTargets::Hub(hub) => inside[*hub],
                 })
         };
-        let free: Vec<u32> = of.iter().copied().filter(|rank| !is_held(rank)).collect();
+        let free: BTreeSet<u32> = of.iter().copied().filter(|rank| !is_held(rank)).collect();
         let freed = self.waiters_of(free.iter().copied());
-        let left = of.iter().filter(|rank| !freed.contains(rank));
-        let free: BTreeSet<u32> = free.into_iter().collect();
-        left.copied().filter(|rank| !free.contains(rank)).collect()
+        let all = of.iter().copied();
+        all.filter(|rank| !free.contains(rank) && !freed.contains(rank))
+            .collect()
     }
 
     /// Returns the ranks that may have sent messages to `rank`, or of which it has received some, and for which it waits.

@@ -193,14 +193,13 @@ impl<'a> WaitGraph<'a> {
         self.edges.ranks_of(rank, targets)
     }
 
-    /// Returns what an operation that holds up `rank` waits for.
-    pub(super) fn targets(&self, rank: u32, wait: &PublishedWait) -> WaitTargets {
-        let key = self.hub_key(rank, wait);
-        let hub = key.and_then(|key| self.edges.hub(key));
-        hub.map_or_else(
-            || WaitTargets::Ranks(self.single_blockers(rank, wait)),
-            WaitTargets::Hub,
-        )
+    /// Returns the operations that hold `rank` up, each with what it waits for.
+    pub(super) fn holding_targets(
+        &self,
+        rank: u32,
+    ) -> impl Iterator<Item = (&PublishedWait, &WaitTargets)> {
+        let holding = self.holding(rank).into_iter();
+        holding.zip(self.edges.targets_of(rank))
     }
 
     /// Returns the ranks that could end an operation that waits for single ones.
@@ -371,13 +370,12 @@ impl<'a> WaitGraph<'a> {
             while at < queue.len() && !before.contains_key(&start) {
                 let rank = queue[at];
                 at += 1;
-                let holding = self.holding(rank).into_iter();
-                for wait in holding.filter(|wait| counts(rank, wait)) {
-                    let targets = self.targets(rank, wait);
-                    let targets: Vec<u32> = match targets {
-                        WaitTargets::Hub(hub) => visits[hub]
-                            .targets(rank, || self.edges.ranks_of(rank, &targets).collect()),
-                        WaitTargets::Ranks(ranks) => ranks,
+                let holding = self.holding_targets(rank);
+                for (wait, targets) in holding.filter(|(wait, _)| counts(rank, wait)) {
+                    let all = || -> Vec<u32> { self.edges.ranks_of(rank, targets).collect() };
+                    let targets = match targets {
+                        WaitTargets::Hub(hub) => visits[*hub].targets(rank, all),
+                        WaitTargets::Ranks(_) => all(),
                     };
                     for to in targets {
                         if let Entry::Vacant(entry) = before.entry(to) {

@@ -24,7 +24,7 @@ impl RankView {
 /// Returns an operation in words. Peers of ranks that wait for the same at different peers are relative to `relative_to`.
 pub(in crate::view) fn describe(wait: &PublishedWait, relative_to: Option<u32>) -> String {
     let comm = wait.comm;
-    let at = at(wait);
+    let (at, beside) = (at(wait), beside(wait));
     let peer = peer(wait, relative_to);
     let number = wait.tag.unwrap_or(0);
     match wait.kind {
@@ -38,23 +38,14 @@ pub(in crate::view) fn describe(wait: &PublishedWait, relative_to: Option<u32>) 
             format!("a communicator or a window is made of communicator {comm}{at}")
         }
         WaitKind::Remote => format!("an access to the window of {peer}{at}"),
-        WaitKind::WindowPost => format!("waits for {peer} to post window {number}{}", beside(wait)),
+        WaitKind::WindowPost => format!("waits for {peer} to post window {number}{beside}"),
         WaitKind::WindowComplete => {
-            let beside = beside(wait);
             format!("waits for {peer} to complete its accesses to window {number}{beside}")
         }
-        WaitKind::WindowLock => {
-            let beside = beside(wait);
-            format!("waits for the lock of window {number} of {peer}{beside}")
-        }
-        WaitKind::WindowFence => {
-            let beside = beside(wait);
-            format!("waits for {peer} in a fence of window {number}{beside}")
-        }
+        WaitKind::WindowLock => format!("waits for the lock of window {number} of {peer}{beside}"),
+        WaitKind::WindowFence => format!("waits for {peer} in a fence of window {number}{beside}"),
         _ => {
-            let tag = wait
-                .tag
-                .map_or_else(|| "any tag".to_owned(), |tag| format!("tag {tag}"));
+            let tag = tag(wait);
             let (verb, towards, how) = message(wait.kind);
             format!("{verb} {towards} {peer}, {tag}, communicator {comm}{how}{at}")
         }
@@ -72,7 +63,12 @@ fn message(kind: WaitKind) -> (&'static str, &'static str, &'static str) {
     }
 }
 
-fn peer(wait: &PublishedWait, relative_to: Option<u32>) -> String {
+pub(super) fn tag(wait: &PublishedWait) -> String {
+    wait.tag
+        .map_or_else(|| "any tag".to_owned(), |tag| format!("tag {tag}"))
+}
+
+pub(super) fn peer(wait: &PublishedWait, relative_to: Option<u32>) -> String {
     match (wait.peer, relative_to) {
         (None, _) => "any rank".to_owned(),
         (Some(peer), None) => format!("rank {peer}"),
@@ -112,9 +108,7 @@ pub(super) fn clause(wait: &PublishedWait) -> String {
 
 /// Returns messages that no receive takes, near a receive that waits for others.
 pub(super) fn near_miss(rank: u32, wait: &PublishedWait, stored: &StoredGroup) -> String {
-    let want = wait
-        .tag
-        .map_or_else(|| "any tag".to_owned(), |tag| format!("tag {tag}"));
+    let want = tag(wait);
     let from = stored.source;
     let on = if wait.comm == stored.comm {
         String::new()

@@ -3,9 +3,7 @@
 use ripstop_rt::internal::view::report::{
     JobStanding, ObservedJob, ObservedRank, ProcessState, StuckReport,
 };
-use ripstop_rt::internal::view::{
-    FlightEvent, FlightKind, FlightRecord, PublishedWait, RankPhase, WaitKind,
-};
+use ripstop_rt::internal::view::{FlightKind, FlightRecord, PublishedWait, RankPhase, WaitKind};
 use serde_json::{Value, json};
 
 /// Version of the document. It changes when a field changes its meaning or goes.
@@ -90,11 +88,6 @@ fn rank_value(rank: &ObservedRank, now: u64) -> Value {
 }
 
 fn flight_value(record: &FlightRecord, now: u64) -> Value {
-    let event = match record.event {
-        FlightEvent::Begun => "begun",
-        FlightEvent::Ended => "ended",
-        FlightEvent::Failed => "failed",
-    };
     let kind = match record.kind {
         FlightKind::Send => "send",
         FlightKind::Recv => "recv",
@@ -104,7 +97,7 @@ fn flight_value(record: &FlightRecord, now: u64) -> Value {
     };
     json!({
         "number": record.number,
-        "event": event,
+        "event": record.event.word(),
         "what": kind,
         "communicator": record.comm,
         "peer": record.peer,
