@@ -147,7 +147,7 @@ fn two_arrows_join_an_exposure_and_its_access() {
     assert!(completes.iter().all(|number| completed.contains(number)));
 }
 
-fn unpacked(packed: &[u8]) -> Vec<u8> {
+pub(super) fn unpacked(packed: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     GzDecoder::new(packed).read_to_end(&mut bytes).unwrap();
     bytes

@@ -1,13 +1,12 @@
 //! Spans of the application in the timeline.
 
-use std::{fs, io::Read};
+use std::fs;
 
-use flate2::read::GzDecoder;
 use ripstop_rt::internal::trace::format::{TraceContent, TracedSpan};
 
 use super::{
     TraceFolder,
-    outputs::{messages, number},
+    outputs::{messages, number, unpacked},
     place, ripstop, text_of,
 };
 
@@ -80,10 +79,7 @@ fn every_form_of_the_timeline_shows_spans() {
         );
     }
     assert!(html.contains("application: helper"));
-    let mut bytes = Vec::new();
-    GzDecoder::new(&fs::read(packed).unwrap()[..])
-        .read_to_end(&mut bytes)
-        .unwrap();
+    let bytes = unpacked(&fs::read(packed).unwrap());
     assert_slices_nest(&bytes);
     let text = String::from_utf8_lossy(&bytes);
     for name in ["application: helper", "outer", "inner", "inside ns"] {

@@ -114,14 +114,12 @@ impl MetricsWriter {
         };
         let mut node = NodeMetrics::new(boot.node.ranks.clone(), boot.size, job);
         let mut file = MetricsFile::new(path, me);
-        if me != first {
-            // A rank that ends before the first period is found only while it is there.
-            node.observe();
-        }
-        let mut write = move || file.write(&text_format::text(&node.observe(), &labels));
+        // A rank that ends before the first period is found only while it is there.
+        let report = node.observe();
         if me == first {
-            write()?;
+            file.write(&text_format::text(&report, &labels))?;
         }
+        let write = move || file.write(&text_format::text(&node.observe(), &labels));
         let has_ended = Arc::new(AtomicBool::new(false));
         let (period, is_over) = (settings.metrics_period, Arc::clone(&has_ended));
         let thread = thread::Builder::new()

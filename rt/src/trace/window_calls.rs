@@ -93,13 +93,8 @@ impl TraceRecorder {
 
     /// Records that this rank may access the memory of another rank, which has posted.
     pub(crate) fn access_began(&mut self, epoch: PairedEpoch, at: &'static Location<'static>) {
-        let open = self.paired_epoch(
-            epoch,
-            WindowCall {
-                op: ACCESS_EPOCH,
-                at,
-            },
-        );
+        let op = ACCESS_EPOCH;
+        let open = self.paired_epoch(epoch, WindowCall { op, at });
         let key = (epoch.window, Some(epoch.other));
         self.window_calls.epochs.insert(key, open);
     }

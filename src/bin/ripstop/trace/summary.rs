@@ -50,15 +50,9 @@ pub(crate) fn exposed_spans(rank: &RankTimeline) -> Vec<[u64; 2]> {
     union(waits.collect())
 }
 
-/// Returns the times that [`hidden_spans`] returns and that are long enough for a picture.
+/// Returns the times during which operations of this rank were in flight and the application waited for none, if they are long
+/// enough for a picture.
 pub(crate) fn visible_hidden_spans(rank: &RankTimeline) -> Vec<[u64; 2]> {
-    let mut hidden = hidden_spans(rank);
-    hidden.retain(|[from, to]| to - from >= COMPUTED_MIN);
-    hidden
-}
-
-/// Returns the times during which operations of this rank were in flight and the application waited for none.
-fn hidden_spans(rank: &RankTimeline) -> Vec<[u64; 2]> {
     let in_flight = in_flight_spans(rank);
     let exposed = exposed_spans(rank);
     let mut hidden = Vec::new();
@@ -81,6 +75,7 @@ fn hidden_spans(rank: &RankTimeline) -> Vec<[u64; 2]> {
             hidden.push([from, to]);
         }
     }
+    hidden.retain(|[from, to]| to - from >= COMPUTED_MIN);
     hidden
 }
 
