@@ -330,7 +330,10 @@ impl TcpCore {
         let to = peer.address.endpoints[endpoint].socket();
         let one = &mut reach.tries[endpoint];
         one.error = match &end {
-            AttemptEnd::Error(why) => Some(format!("{to}: {why}{}", shortage_advice(why))),
+            AttemptEnd::Error(why) => Some(format!(
+                "{to}: {why}{}",
+                shortage_advice(why).unwrap_or_default()
+            )),
             AttemptEnd::Refused(why) => Some(format!("{to}: {why}")),
             AttemptEnd::Answered => return,
         };

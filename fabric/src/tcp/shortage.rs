@@ -42,36 +42,25 @@ impl TcpCore {
 
 /// Returns true if a call has failed for lack of descriptors, ports or memory.
 pub(super) fn is_shortage(why: &io::Error) -> bool {
-    let errno = why.raw_os_error().unwrap_or(0);
-    SHORTAGES.contains(&errno)
+    shortage_advice(why).is_some()
 }
 
-/// Returns what to do against a shortage, to be added to its error; nothing for another error.
-pub(super) fn shortage_advice(why: &io::Error) -> &'static str {
-    match why.raw_os_error() {
-        Some(libc::EMFILE) => ": raise the limit of open files of this rank (`ulimit -n`)",
-        Some(libc::ENFILE) => ": raise `fs.file-max` of this host",
-        Some(libc::EADDRNOTAVAIL) => {
+/// Returns what to do against a shortage of this host or process, to be added to its error; `None` for another error.
+pub(super) fn shortage_advice(why: &io::Error) -> Option<&'static str> {
+    Some(match why.raw_os_error()? {
+        libc::EMFILE => ": raise the limit of open files of this rank (`ulimit -n`)",
+        libc::ENFILE => ": raise `fs.file-max` of this host",
+        libc::EADDRNOTAVAIL => {
             ": this host has no free port for connections, or no address of this family; widen \
              `net.ipv4.ip_local_port_range`, or look at `ip address`"
         }
-        Some(libc::ENOSPC) => ": raise `fs.epoll.max_user_watches` of this host",
-        Some(libc::ENOBUFS | libc::ENOMEM) => {
+        libc::ENOSPC => ": raise `fs.epoll.max_user_watches` of this host",
+        libc::ENOBUFS | libc::ENOMEM => {
             ": the kernel of this host lacks memory; run fewer ranks there, or raise `net.ipv4.tcp_mem`"
         }
-        _ => "",
-    }
+        _ => return None,
+    })
 }
 
 /// Time until bytes are sent again for which the kernel had no memory, in picoseconds.
 const SEND_PAUSE: u64 = 10_000_000_000;
-
-/// Errors of this host.
-const SHORTAGES: [libc::c_int; 6] = [
-    libc::EMFILE,
-    libc::ENFILE,
-    libc::ENOBUFS,
-    libc::ENOMEM,
-    libc::ENOSPC,
-    libc::EADDRNOTAVAIL,
-];
