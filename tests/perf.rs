@@ -64,6 +64,13 @@ fn lines(output: &Output) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
+/// Returns the rows of a measurement on two ranks.
+fn rows(words: &str) -> Vec<serde_json::Value> {
+    let lines = lines(&perf(2, &format!("{words} --json")));
+    let row = |line: &String| serde_json::from_str(line).expect("a row");
+    lines.iter().map(row).collect()
+}
+
 #[test]
 fn every_measurement_prints_the_figures_that_the_comparison_reads() {
     let measurements = [
@@ -92,11 +99,7 @@ fn every_measurement_prints_the_figures_that_the_comparison_reads() {
 
 #[test]
 fn threads_of_both_ranks_exchange_what_they_check_and_end() {
-    let lines = lines(&perf(2, "threads --threads 1,3 --seconds 0.01 --json"));
-    let rows: Vec<serde_json::Value> = lines
-        .iter()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let rows = rows("threads --threads 1,3 --seconds 0.01");
     let of = |pattern, comms| {
         let is_it = |row: &&serde_json::Value| row["pattern"] == pattern && row["comms"] == comms;
         let threads: Vec<_> = rows
@@ -137,12 +140,7 @@ fn threads_of_both_ranks_exchange_what_they_check_and_end() {
 
 #[test]
 fn faces_are_exchanged_sent_and_packed_along_each_axis() {
-    let words = "faces --n 2,9 --iters 5 --json";
-    let lines = lines(&perf(2, words));
-    let rows: Vec<serde_json::Value> = lines
-        .iter()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let rows = rows("faces --n 2,9 --iters 5");
     let expected = [2, 9].map(|n| ["z", "y", "x"].map(|axis| (n, axis)));
     assert_eq!(rows.len(), expected.as_flattened().len());
     for (row, &(n, axis)) in rows.iter().zip(expected.as_flattened()) {
@@ -173,13 +171,8 @@ fn faces_are_exchanged_sent_and_packed_along_each_axis() {
 
 #[test]
 fn both_ways_at_once_takes_as_long_as_the_slower_rank_and_as_often_as_asked() {
-    let words = "netpipe --min 4K --max 4K --around 0 --iters 7 --warmup 0 --json";
-    let lines = lines(&perf(2, words));
-    let rows: Vec<serde_json::Value> = lines
-        .iter()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .filter(|row: &serde_json::Value| row["half_bytes"].is_null())
-        .collect();
+    let mut rows = rows("netpipe --min 4K --max 4K --around 0 --iters 7 --warmup 0");
+    rows.retain(|row| row["half_bytes"].is_null());
     assert_eq!(rows.len(), 9);
     for row in rows {
         assert_eq!(row["iters"], 7, "{row}");
@@ -200,11 +193,7 @@ fn both_ways_at_once_takes_as_long_as_the_slower_rank_and_as_often_as_asked() {
 
 #[test]
 fn rows_of_windows_say_what_was_moved() {
-    let rows = |words: &str| -> Vec<serde_json::Value> {
-        let lines = lines(&perf(2, &format!("{words} --iters 5 --json")));
-        let row = |line: &String| serde_json::from_str(line).unwrap();
-        lines.iter().map(row).collect()
-    };
+    let rows = |words: &str| rows(&format!("{words} --iters 5"));
     for program in ["fetch-add", "cas"] {
         let rows = rows(program);
         assert_eq!((rows.len(), &rows[0]["size"]), (1, &8.into()), "{program}");
@@ -298,11 +287,7 @@ fn a_flood_is_counted_for_each_sender_and_ends() {
 
 #[test]
 fn every_collective_can_be_measured_as_a_plan_which_allocates_nothing_by_messages() {
-    let rows = |words: &str| -> Vec<serde_json::Value> {
-        let lines = lines(&perf(2, &format!("collective {words} --json")));
-        let row = |line: &String| serde_json::from_str(line).unwrap();
-        lines.iter().map(row).collect()
-    };
+    let rows = |words: &str| rows(&format!("collective {words}"));
     let every = rows("--size 8 --iters 3 --plan");
     let names: BTreeSet<_> = every.iter().map(|row| row["collective"].as_str()).collect();
     assert_eq!((every.len(), names.len()), (20, 20));
@@ -318,10 +303,7 @@ fn every_collective_can_be_measured_as_a_plan_which_allocates_nothing_by_message
 
 #[test]
 fn what_has_no_plan_is_measured_by_calls_and_refused_as_a_plan() {
-    let words = "collective --size 8 --iters 3 --overlap --tests 2 --json";
-    let every = lines(&perf(2, words));
-    let rows = every.iter().map(|line| serde_json::from_str(line).unwrap());
-    let rows: Vec<serde_json::Value> = rows.collect();
+    let rows = rows("collective --size 8 --iters 3 --overlap --tests 2");
     let names: BTreeSet<_> = rows.iter().map(|row| row["collective"].as_str()).collect();
     assert_eq!((rows.len(), names.len()), (24, 24));
     for row in &rows {

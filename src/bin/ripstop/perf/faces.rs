@@ -82,14 +82,6 @@ enum FaceExchange {
 
 impl FaceExchange {
     const ALL: [Self; 3] = [Self::Halo, Self::ByHand, Self::SendPacked];
-
-    /// Returns the number of sides whose ghosts are written.
-    const fn sides(self) -> usize {
-        match self {
-            Self::Halo | Self::ByHand => 2,
-            Self::SendPacked => 1,
-        }
-    }
 }
 
 /// Times of the same faces.
@@ -273,7 +265,11 @@ impl<'a> FaceBench<'a> {
         let inbox = self.world.recv_packed(self.other, 2, &ghosts.layout);
         let _status = inbox.await?.unpack_into(&mut self.field);
         for cell in ghosts.ends() {
-            expect_value(self.field[cell], self.messages.into(), "the face")?;
+            expect_value(
+                self.field[cell],
+                self.messages.into(),
+                FaceExchange::SendPacked,
+            )?;
         }
         Ok(())
     }
@@ -301,15 +297,17 @@ impl<'a> FaceBench<'a> {
                 *value = cell_value(round, self.me, cell);
             }
             self.exchange(how).await?;
-            let numbered = match how {
-                FaceExchange::SendPacked => self.sides[0].ghosts.ends().to_vec(),
-                _ => Vec::new(),
+            // The ends of a face that was sent have the number of the message.
+            let ends = self.sides[0].ghosts.ends();
+            let (written, numbered): (_, &[usize]) = match how {
+                FaceExchange::Halo | FaceExchange::ByHand => (&self.sides[..], &[]),
+                FaceExchange::SendPacked => (&self.sides[..1], &ends),
             };
-            for side in &self.sides[..how.sides()] {
+            for side in written {
                 for (ghost, cell) in side.ghosts.cells().zip(side.layers.cells()) {
                     if !numbered.contains(&ghost) {
                         let sent = cell_value(round, self.other, cell);
-                        expect_value(self.field[ghost], sent, &format!("{how:?}"))?;
+                        expect_value(self.field[ghost], sent, how)?;
                     }
                 }
             }
@@ -391,11 +389,11 @@ const fn cell_value(round: usize, rank: usize, cell: usize) -> f64 {
     (((2 * round + rank) << 32) + cell) as f64
 }
 
-fn expect_value(got: f64, expected: f64, by: &str) -> Result<(), PerfError> {
+fn expect_value(got: f64, expected: f64, by: FaceExchange) -> Result<(), PerfError> {
     if got.to_bits() == expected.to_bits() {
         return Ok(());
     }
-    Err(format!("a ghost that {by} filled is {got} in place of {expected}").into())
+    Err(format!("a ghost that {by:?} filled is {got} in place of {expected}").into())
 }
 
 /// Returns the time of [`PACKS`] calls, after one that brings the elements to the caches.

@@ -6,6 +6,7 @@ use ripstop::{Collectives, Comm, Result, SendOp, Source, Sum};
 
 use super::{
     PerfError, PerfRankPair, TAG, TAG_ACK, clock,
+    collective::lossy,
     counts::PerfCounts,
     options::bytes_up_to,
     report::{ResultReport, ResultRow, human},
@@ -174,11 +175,6 @@ fn nanos(time: Duration) -> u64 {
 
 fn bytes_of_flood(text: &str) -> std::result::Result<usize, String> {
     bytes_up_to(1 << 20, text)
-}
-
-#[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-const fn lossy(count: u64) -> f64 {
-    count as f64
 }
 
 /// The last byte of a sender's last message.

@@ -6,6 +6,7 @@ use ripstop::{Collectives, Comm, ErrorKind, Max, Result};
 
 use super::{
     PerfError, PerfRankPair, TAG, clock,
+    collective::lossy,
     counts::PerfCounts,
     report::{ResultReport, ResultRow},
     seconds,
@@ -110,9 +111,4 @@ async fn wait(pair: &PerfRankPair<'_>, limit: Duration) -> Result<()> {
         world.send(rank, TAG, [1_u8]).await?;
     }
     Ok(())
-}
-
-#[expect(clippy::cast_precision_loss, reason = "exact below 104 days")]
-const fn lossy(nanos: u64) -> f64 {
-    nanos as f64
 }

@@ -10,6 +10,7 @@ use ripstop::{Collectives, Result};
 
 use super::{
     PerfError, PerfRankPair, TAG, TAG_ACK, clock,
+    collective::lossy,
     options::bytes,
     report::{ResultReport, ResultRow, human},
 };
@@ -264,11 +265,6 @@ impl OverlapTrial {
             seen: seen == 1,
         }
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "exact below 104 days")]
-const fn lossy(nanos: u64) -> f64 {
-    nanos as f64
 }
 
 /// Time that is longer than a rank takes to leave a barrier.
