@@ -1,7 +1,5 @@
 //! Twelve tasks, each in as many lines as with mpi4py at most. The chapter has mpi4py's lines.
 
-use std::{fs, path::PathBuf};
-
 use ripstop::prelude::*;
 
 use super::reference::compare;
@@ -189,7 +187,7 @@ fn no_task_takes_more_lines_than_with_mpi4py() {
             format!("// ANCHOR_END: {}\n", task.anchor),
         );
         let ours = lines(between(source, &start, &end));
-        let theirs = lines(&task.python);
+        let theirs = lines(task.python);
         assert!(
             theirs > 0 && (1..=theirs).contains(&ours),
             "{}: {ours} and {theirs}",
@@ -202,19 +200,19 @@ fn no_task_takes_more_lines_than_with_mpi4py() {
 
 /// A section of the chapter.
 struct ChapterTask {
-    title: String,
-    python: String,
-    anchor: String,
+    title: &'static str,
+    python: &'static str,
+    anchor: &'static str,
 }
 
 fn tasks() -> Vec<ChapterTask> {
-    let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("book/src/beside_mpi4py.md");
-    let text = fs::read_to_string(file).expect("the chapter");
-    let sections = text.split("\n## ").skip(1);
-    let task = |section: &str| ChapterTask {
-        title: section.lines().next().unwrap_or_default().to_owned(),
-        python: between(section, "```python\n", "```").to_owned(),
-        anchor: between(section, "beside_mpi4py.rs:", "}}").to_owned(),
+    let sections = include_str!("../src/beside_mpi4py.md")
+        .split("\n## ")
+        .skip(1);
+    let task = |section: &'static str| ChapterTask {
+        title: section.lines().next().unwrap_or_default(),
+        python: between(section, "```python\n", "```"),
+        anchor: between(section, "beside_mpi4py.rs:", "}}"),
     };
     sections.map(task).collect()
 }

@@ -5,7 +5,7 @@ use crate::{
     step::{CommandLine, StepRunner},
     test::{
         self,
-        launchers::{self, FOR_HOSTS, LAUNCHERS, MissingLauncher},
+        launchers::{self, FOR_HOSTS, FOR_TESTS, MissingLauncher},
     },
     tidy, vm,
 };
@@ -40,7 +40,7 @@ fn steps(gate: &mut StepRunner, missing: MissingLauncher) -> Result<(), String> 
     // Everything is installed before steps run at the same time, because two installations at a time lock each other out.
     if missing == MissingLauncher::Install {
         for programs in [
-            &LAUNCHERS[..],
+            &FOR_TESTS[..],
             &FOR_HOSTS,
             &[instructions::VALGRIND],
             &beside_mpi::COMPILERS,

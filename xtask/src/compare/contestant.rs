@@ -352,12 +352,11 @@ pub(super) fn build_peers(paths: &ComparePaths, jobs: &[CompareJob]) -> Result<(
 
 /// Returns the C programs of these jobs, each with the contestant for which it is compiled.
 fn programs_of(jobs: &[CompareJob]) -> BTreeSet<(&'static str, Contestant)> {
-    let of_job = |job: &CompareJob| {
+    let programs = jobs.iter().flat_map(|job| {
         let contestants = job.contestants.iter();
-        let programs = contestants.filter_map(|&who| peer_program_of(job, who));
-        programs.collect::<Vec<_>>()
-    };
-    jobs.iter().flat_map(of_job).collect()
+        contestants.filter_map(move |&who| peer_program_of(job, who))
+    });
+    programs.collect()
 }
 
 /// Returns the C program that a contestant runs in a job, and the contestant for which it is compiled; `None` if it runs none.

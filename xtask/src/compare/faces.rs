@@ -70,7 +70,7 @@ fn pick(
 mod tests {
     use serde_json::json;
 
-    use super::job;
+    use super::{AXES, job};
     use crate::compare::contestant::Contestant;
 
     #[test]
@@ -78,9 +78,7 @@ mod tests {
         for row in &job().rows {
             let has = |figure: &str| row.label.contains(figure);
             let n = [64, 128, 256].into_iter().find(|n| has(&format!("{n}³")));
-            let axis = ["z", "y", "x"]
-                .into_iter()
-                .find(|axis| has(&format!(" {axis} of")));
+            let axis = AXES.into_iter().find(|axis| has(&format!(" {axis} of")));
             let ours = json!({
                 "program": "faces", "n": n, "axis": axis, "halo_us": 1, "by_hand_us": 1, "send_packed_us": 1, "pack_speed": 1,
             });

@@ -14,7 +14,7 @@ pub(crate) enum MissingLauncher {
     LeaveOut,
 }
 
-/// Prepares the launchers under which tests start ranks, or the programs that hosts need.
+/// Prepares programs of other projects that tests start.
 ///
 /// # Errors
 /// An installation failed or is not possible.
@@ -38,8 +38,8 @@ pub(crate) fn prepare(
         })
 }
 
-/// Launchers, and the browser that shows the page of a trace, and Debian's packages that contain them.
-pub(crate) const LAUNCHERS: [(&str, &str); 3] = [
+/// What tests start, launchers and the browser that shows the page of a trace, and Debian's packages that contain it.
+pub(crate) const FOR_TESTS: [(&str, &str); 3] = [
     ("mpiexec.hydra", "mpich"),
     ("orterun", "openmpi-bin"),
     ("chromium", "chromium"),

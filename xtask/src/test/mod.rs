@@ -5,7 +5,7 @@ pub(crate) mod launchers;
 pub(crate) mod portals;
 pub(crate) mod tcp;
 
-use self::launchers::{FOR_HOSTS, LAUNCHERS, MissingLauncher};
+use self::launchers::{FOR_HOSTS, FOR_TESTS, MissingLauncher};
 use crate::{
     hosts,
     step::{CommandLine, StepRunner},
@@ -51,7 +51,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), String> {
 const OPTIONS: [&str; 2] = ["--all", "--install"];
 
 fn everyday(gate: &mut StepRunner, launchers: MissingLauncher) -> Result<(), String> {
-    launchers::prepare(gate, launchers, &LAUNCHERS)?;
+    launchers::prepare(gate, launchers, &FOR_TESTS)?;
     // The examples of the documentation are built one by one, which takes as long as all other tests.
     let words = "test -p ripstop -p ripstop-rt -p ripstop-collectives -p ripstop-rma -p ripstop-fabric \
                  -p ripstop-tracing -p ripstop-portals-baselines --all-features --no-fail-fast --lib --bins --tests --";
@@ -92,7 +92,7 @@ const TESTS: [&str; 5] = [
 /// The reactor chooses io_uring if the kernel has it and allows it. So the first run uses io_uring on a machine that offers it,
 /// and the second run uses the other reactor everywhere.
 pub(crate) fn run_small(gate: &mut StepRunner, launchers: MissingLauncher) -> Result<(), String> {
-    launchers::prepare(gate, launchers, &LAUNCHERS)?;
+    launchers::prepare(gate, launchers, &FOR_TESTS)?;
     if launchers == MissingLauncher::Install {
         // The suite that needs these names what is missing by itself.
         launchers::prepare(gate, launchers, &FOR_HOSTS)?;

@@ -30,7 +30,7 @@ pub(super) const CASES: &[HostsCase] = &[
     },
     HostsCase {
         name: "a link that comes back is only a delay",
-        run: short_cut,
+        run: |world| spoil_link(world, "cable pull h2", "--seconds 2"),
     },
     HostsCase {
         name: "a host whose link is cut is named, and ends its ranks by itself",
@@ -89,18 +89,20 @@ fn killed_launcher(world: &HostsView) -> Result<(), String> {
     world.leaves_nothing()
 }
 
-/// Less than a host's time limit passes: the link is back as soon as a segment had to be sent again.
-fn short_cut(world: &HostsView) -> Result<(), String> {
-    let job = start(world.job("--hosts h1:2,h2:2", "examples/ring", "--seconds 2"))?;
-    world.in_mid_job(&["h1", "h2"])?;
-    let before = world.sent_again("h2")?;
-    world.tool("cable pull h2")?;
-    let lost = wait_for("a segment that is sent again", || {
-        Ok((world.sent_again("h2")? > before).then_some(()))
+/// Spoils the cable of a host under a job until a segment had to be sent again, which is less than a host's time limit.
+pub(super) fn spoil_link(world: &HostsView, spoil: &str, arguments: &str) -> Result<(), String> {
+    let job = start(world.job("--hosts h1:2,h2:2", "examples/ring", arguments))?;
+    let lost = world.in_mid_job(&["h1", "h2"]).and_then(|()| {
+        let before = world.sent_again("h2")?;
+        world.tool(spoil)?;
+        wait_for("a segment that is sent again", || {
+            Ok((world.sent_again("h2")? > before).then_some(()))
+        })
     });
-    world.tool("cable plug h2")?;
-    lost?;
-    ends(job, 0, &[]).map(drop)
+    // The cable and the job are ended also after an error: other cases follow.
+    let mended = world.tool("cable plug h2");
+    let ended = ends(job, 0, &[]).map(drop);
+    lost.and(mended).and(ended)
 }
 
 fn lost_link(world: &HostsView) -> Result<(), String> {

@@ -9,14 +9,15 @@ use std::{
 
 use super::{
     HostsCase,
+    faults::spoil_link,
     measured::measure,
-    view::{HostsView, ends, start, wait_for},
+    view::{HostsView, ends, start},
 };
 
 pub(super) const CASES: &[HostsCase] = &[
     HostsCase {
         name: "a link that loses some packets is only a delay",
-        run: lossy_link,
+        run: |world| spoil_link(world, "cable lose h2 10", "--seconds 4"),
     },
     HostsCase {
         name: "hosts with packets of different lengths",
@@ -33,10 +34,12 @@ pub(super) const CASES: &[HostsCase] = &[
         name: "hosts with two interfaces, of which one leads nowhere",
         run: |world| {
             let hosts = ["h1", "h2"];
-            hosts.iter().try_for_each(|host| add_dead(world, host))?;
-            let mut job = world.job("--hosts h1:2,h2:2", "examples/hello", "");
-            job.env("RIPSTOP_LOG", "ripstop::fabric=info");
-            let ended = start(job).and_then(|job| ends(job, 0, &["eth1"]));
+            let added = hosts.iter().try_for_each(|host| add_dead(world, host));
+            let ended = added.and_then(|()| {
+                let mut job = world.job("--hosts h1:2,h2:2", "examples/hello", "");
+                job.env("RIPSTOP_LOG", "ripstop::fabric=info");
+                ends(start(job)?, 0, &["eth1"])
+            });
             let mended = hosts
                 .iter()
                 .try_for_each(|host| world.tool(&format!("ip -n {host} link del eth1")));
@@ -87,21 +90,6 @@ pub(super) const CASES: &[HostsCase] = &[
         },
     },
 ];
-
-fn lossy_link(world: &HostsView) -> Result<(), String> {
-    let job = start(world.job("--hosts h1:2,h2:2", "examples/ring", "--seconds 4"))?;
-    let lost = world.in_mid_job(&["h1", "h2"]).and_then(|()| {
-        let before = world.sent_again("h2")?;
-        world.tool("cable lose h2 10")?;
-        wait_for("segments that are sent again", || {
-            Ok((world.sent_again("h2")? > before).then_some(()))
-        })
-    });
-    // The cable and the job are ended also after an error: other cases follow.
-    let mended = world.tool("cable plug h2");
-    let ended = ends(job, 0, &[]).map(drop);
-    lost.and(mended).and(ended)
-}
 
 /// Gives a host a second interface, whose cable ends in a switch that passes nothing on.
 fn add_dead(world: &HostsView, host: &str) -> Result<(), String> {
@@ -159,7 +147,7 @@ impl KernelSetting {
         let setting = Self {
             host: host.to_owned(),
             name,
-            before,
+            before: before.trim().to_owned(),
         };
         setting.write(value)?;
         Ok(Some(setting))
@@ -176,7 +164,7 @@ impl KernelSetting {
 
 impl Drop for KernelSetting {
     fn drop(&mut self) {
-        if let Err(why) = self.write(self.before.trim()) {
+        if let Err(why) = self.write(&self.before) {
             println!("{why}");
         }
     }

@@ -52,17 +52,18 @@ filter_both() { filter switch "$name" "$@" && filter "$name" eth0 "$@"; }
 
 # `ld #rand; jgt #LIMIT, pass, lose`
 lose() {
-    is_number "${1-}" 100
+    need_number "${1-}" 100
     filter_both "4,32 0 0 4294963256,37 0 1 $((4294967295 * $1 / 100)),6 0 0 0,6 0 0 2"
 }
 
 # `ld #len; jgt #LIMIT, lose, pass`; the length is with the header of the Ethernet.
 narrow() {
-    is_number "${1-}" 65535
+    need_number "${1-}" 65535
     filter_both "4,128 0 0 0,37 1 0 $(($1 + 14)),6 0 0 0,6 0 0 2"
 }
 
-is_number() {
+# Ends with the usage if the first argument is not a whole number up to the second.
+need_number() {
     case $1 in
     '' | *[!0-9]*) usage >&2 && exit 2 ;;
     esac
