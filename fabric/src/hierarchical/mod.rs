@@ -440,6 +440,18 @@ impl NamedSlots for HierarchicalDriver {
         self.intra.take_slot(self.place(from)?, name, fill)
     }
 
+    #[inline]
+    fn take_expected_slot(
+        &mut self,
+        from: WorldRank,
+        name: SlotName,
+        sig: u64,
+        fill: &mut dyn FnMut(&[PayloadView<'_>]) -> bool,
+    ) -> Result<SlotReceipt, Option<u64>> {
+        let from = self.place(from).ok_or(None)?;
+        self.intra.take_expected_slot(from, name, sig, fill)
+    }
+
     fn slots_from(&self, from: WorldRank) -> Vec<SlotName> {
         let place = self.place(from);
         place.map_or_else(Vec::new, |from| self.intra.slots_from(from))

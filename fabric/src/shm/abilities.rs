@@ -124,6 +124,20 @@ impl NamedSlots for Shm {
         Some(taken)
     }
 
+    #[inline]
+    fn take_expected_slot(
+        &mut self,
+        from: WorldRank,
+        name: SlotName,
+        sig: u64,
+        fill: &mut dyn FnMut(&[PayloadView<'_>]) -> bool,
+    ) -> Result<SlotReceipt, Option<u64>> {
+        let inbox = self.inboxes.get_mut(index(from.0)).ok_or(None)?;
+        let taken = inbox.as_mut().ok_or(None)?.take_expected(name, sig, fill)?;
+        self.counters.messages_received.add(1);
+        Ok(taken)
+    }
+
     fn slots_from(&self, from: WorldRank) -> Vec<SlotName> {
         let inbox = self.inboxes.get(index(from.0));
         let inbox = inbox.and_then(Option::as_ref);

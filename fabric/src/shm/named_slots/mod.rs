@@ -257,6 +257,37 @@ impl<L: NamedSlotMemory> NamedSlotReceiver<L> {
     ) -> Option<SlotReceipt> {
         let slot = slot_of(name);
         let number = self.number(slot, name)?;
+        Some(self.take_from(slot, number, fill))
+    }
+
+    /// Takes the message of this name like [`take`](Self::take), if [`peek`](Self::peek) returns `sig`. Otherwise returns what
+    /// `peek` returns.
+    #[inline]
+    pub(super) fn take_expected(
+        &mut self,
+        name: SlotName,
+        sig: u64,
+        fill: &mut dyn FnMut(&[PayloadView<'_>]) -> bool,
+    ) -> Result<SlotReceipt, Option<u64>> {
+        let slot = slot_of(name);
+        let number = self.number(slot, name).ok_or(None)?;
+        if self.is_ahead(slot) {
+            return Err(None);
+        }
+        match self.lines.word(slot, SIG_AT) {
+            its if its == sig => Ok(self.take_from(slot, number, fill)),
+            other => Err(Some(other)),
+        }
+    }
+
+    /// Takes the message with this number from its slot, after `fill` has read it.
+    #[inline(always)]
+    fn take_from(
+        &mut self,
+        slot: usize,
+        number: u32,
+        fill: &mut dyn FnMut(&[PayloadView<'_>]) -> bool,
+    ) -> SlotReceipt {
         let taken = SlotReceipt {
             sig: self.lines.word(slot, SIG_AT),
             overtook: number != self.count.wrapping_add(1),
@@ -268,7 +299,7 @@ impl<L: NamedSlotMemory> NamedSlotReceiver<L> {
         self.behind &= !(1 << slot);
         self.lines.set_taken(self.taken);
         self.lines.prefetch_for_read((slot + 1) % NAMED_SLOTS);
-        Some(taken)
+        taken
     }
 
     /// Hands the message in a slot to `fill`. A peer wrote it, so its length and chunks may be invalid.
