@@ -1,7 +1,6 @@
 //! Transposes a matrix of complex numbers whose rows are spread over the ranks, as a Fourier transform does.
 //!
-//!     cargo build --features num-complex --example complex_transpose
-//!     ripstop run -n 4 -- target/debug/examples/complex_transpose
+//!     ripstop run -n 4 --features num-complex --example complex_transpose
 #![expect(clippy::print_stdout, reason = "it is what the program is for")]
 
 // ANCHOR: program

@@ -11,6 +11,7 @@
 mod role;
 
 mod apart;
+mod cargo_targets;
 mod culprits;
 mod doctor;
 mod ends;

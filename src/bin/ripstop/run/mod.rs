@@ -1,6 +1,7 @@
 //! `ripstop run`: starts the ranks of a job, on this machine or on several hosts, and stays with them to the end.
 
 mod affinity;
+mod cargo_target;
 mod hosts;
 mod job;
 mod judge;
@@ -176,19 +177,19 @@ impl LaunchError {
     }
 }
 
-/// `--example NAME` and a program exclude each other; what follows `--` are arguments of the example.
+/// A target of cargo and a program exclude each other; what follows `--` are arguments of the target.
 fn check_words(program: &mut ProgramArgs, words: &[OsString]) {
-    let (example, command) = (program.example.as_deref(), &mut program.command);
+    let (target, command) = (program.cargo.target(), &mut program.command);
     let separated = words
         .len()
         .checked_sub(command.len() + 1)
         .is_some_and(|at| words[at] == "--");
-    match (example, command.first()) {
+    match (target, command.first()) {
         (None, None) => complain(
-            "nothing to run: name a PROGRAM, or an example of this package with --example NAME",
+            "nothing to run: name a PROGRAM, or what cargo builds here with --example NAME or --bin NAME",
         ),
-        (Some(name), Some(program)) if !separated => complain(&format!(
-            "--example {name} and the program {program:?} exclude each other; arguments of the example go behind `--`"
+        (Some(target), Some(program)) if !separated => complain(&format!(
+            "{target} and the program {program:?} exclude each other; arguments of what cargo builds go behind `--`"
         )),
         (None, Some(_)) if command.get(1).is_some_and(|word| word == "--") => {
             drop(command.remove(1))
@@ -216,7 +217,7 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
 const USAGE: &str = "\
 ripstop run -n N [OPTIONS] PROGRAM [-- ARGS]
-       ripstop run -n N [OPTIONS] --example NAME [-- ARGS]
+       ripstop run -n N [OPTIONS] --example NAME | --bin NAME [-- ARGS]
        ripstop run -n N [OPTIONS] PROGRAM [ARGS] : -n N PROGRAM [ARGS]
        ripstop run --hosts LIST [-n N] [OPTIONS] PROGRAM [-- ARGS]";
 
@@ -224,6 +225,7 @@ const EXAMPLES: &str = "\
 Examples:
   ripstop run -n 4 target/release/simulation -- --steps 100
   ripstop run -n 4 --example halo -- --n 64
+  ripstop run -n 2 --features serde --example values    an example that needs a cargo feature
   ripstop run -n 4 --example halo --profile release-lto    slow to build, and as fast as it can be
   ripstop run -n 2 --label --timeout 60 ./program
   ripstop run -n 1 ./ocean --depth 4 : -n 3 ./air   two programs in one job: ranks 0, and 1 to 3

@@ -129,7 +129,7 @@ pub(super) fn find_all(
     Ok(programs)
 }
 
-/// Names all programs of a job over hosts, which look for them themselves. Only an example is built here, in a folder that all
+/// Names all programs of a job over hosts, which look for them themselves. Only what cargo builds is built here, in a folder that all
 /// hosts must see.
 pub(super) fn name_all(
     args: &mut RunArgs,
@@ -145,7 +145,7 @@ pub(super) fn name_all(
 }
 
 fn name_one(first: u32, program: &mut ProgramArgs) -> Result<HostProgram, LaunchError> {
-    let (program, arguments) = if program.example.is_some() {
+    let (program, arguments) = if program.cargo.target().is_some() {
         let found = program.find()?;
         (found.path.into(), found.arguments)
     } else {
