@@ -132,9 +132,9 @@ pub struct Error {
     /// More about the communicator. The details are boxed to keep errors small, because they are moved around together with
     /// buffers.
     pub(crate) details: Option<Box<ErrorDetails>>,
-    /// Rank of the peer in that communicator, if the operation names one.
+    /// Rank of the peer in that communicator, if the operation names one; or the sender of the message that a receive refused.
     pub peer: Option<usize>,
-    /// Tag of the message, if the operation names one.
+    /// Tag of the message, if the operation names one; or that of the message that a receive refused.
     pub tag: Option<u32>,
     /// Source line of the call that started the operation. `None` if the runtime could not start.
     pub at: Option<&'static Location<'static>>,

@@ -16,6 +16,7 @@ use crate::{
     buffer::{self, RecvBuf, TypeSig},
     error::ErrorKind,
     group::WorldRank,
+    proto::matching::MessageEnvelope,
     reactor::TimerId,
 };
 
@@ -213,7 +214,29 @@ impl OpSlot {
 
     /// Checks the type and length of a message against this receive. Returns the length in bytes.
     #[inline(always)]
-    pub(crate) fn admit(&mut self, sig: u64, bytes: u64) -> Result<usize, ErrorKind> {
+    pub(crate) fn admit(
+        &mut self,
+        envelope: &MessageEnvelope,
+        sig: u64,
+        bytes: u64,
+    ) -> Result<usize, ErrorKind> {
+        let admitted = self.length_of(sig, bytes);
+        if admitted.is_err() {
+            self.note_refused(envelope);
+        }
+        admitted
+    }
+
+    /// Makes the error name the sender and the tag of the message that this receive cannot take. The receive itself may have named
+    /// neither.
+    #[cold]
+    fn note_refused(&mut self, envelope: &MessageEnvelope) {
+        self.info.peer = Some(envelope.source);
+        self.info.tag = Some(envelope.tag);
+    }
+
+    #[inline(always)]
+    fn length_of(&mut self, sig: u64, bytes: u64) -> Result<usize, ErrorKind> {
         if sig != self.info.sig || !self.is_whole(bytes) {
             let expected = TypeSig(self.info.sig);
             return Err(ErrorKind::TypeMismatch {

@@ -187,7 +187,7 @@ impl PointToPoint {
                 &MessageBody::Bytes(body),
             );
         }
-        let bytes = slot.admit(sig, body.len() as u64)?;
+        let bytes = slot.admit(&envelope, sig, body.len() as u64)?;
         let filled = slot.fill(0, body);
         assert!(filled, "`admit` said so");
         let landed = MessageStatus::of(envelope, arrival, bytes);
@@ -224,7 +224,7 @@ impl PointToPoint {
         if slot.info.probe | slot.lent {
             return self.store_or_give_to_probe(op, envelope, arrival, sig, content);
         }
-        let bytes = slot.admit(sig, content.bytes())?;
+        let bytes = slot.admit(&envelope, sig, content.bytes())?;
         let landed = MessageStatus::of(envelope, arrival, bytes);
         match *content {
             MessageBody::Bytes(_) => unreachable!("delivered above"),
@@ -254,7 +254,8 @@ impl PointToPoint {
         if self.common.ops.live(op).info.probe {
             self.give_to_probe(op, envelope, arrival, sig, content);
         } else {
-            self.common.ops.live(op).admit(sig, content.bytes())?;
+            let slot = self.common.ops.live(op);
+            slot.admit(&envelope, sig, content.bytes())?;
             let stored = self.store_unqueued(envelope, sig, content);
             self.common
                 .recall_buffer(op, Some(ReservedMessage { stored, arrival }));
