@@ -2,7 +2,10 @@
 //!
 //! An emulated processor's counter runs at that rate. The guest's kernel would measure the rate at its start, and on a busy
 //! host be wrong by a factor of up to ten. So the rate is passed to it.
-#![expect(unsafe_code, reason = "reading the counter is an intrinsic")]
+#![cfg_attr(
+    target_arch = "x86_64",
+    expect(unsafe_code, reason = "reading the counter is an intrinsic")
+)]
 
 use std::{
     thread,

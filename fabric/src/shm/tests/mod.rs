@@ -559,7 +559,7 @@ fn keys_that_grant_nothing_are_refused() {
     assert_eq!(hear(&mut a), [Heard::Failed(2, "bad range")]);
 }
 
-/// Keys that do not grant 64 bytes of rank 1, made from valid ones to a region of 8192 bytes and to 64 other bytes.
+/// Keys that do not grant 64 bytes of rank 1, made from valid ones to a region, whose length is whole pages, and to 64 other bytes.
 fn bad_keys(key: RemoteRegion, plain: RemoteRegion) -> [RemoteRegion; 13] {
     let key = key.slice(0, 64).unwrap();
     let end = u64::MAX - 8;
@@ -579,9 +579,12 @@ fn bad_keys(key: RemoteRegion, plain: RemoteRegion) -> [RemoteRegion; 13] {
             generation: key.generation + 1,
             ..key
         },
-        RemoteRegion { whole: 4096, ..key },
         RemoteRegion {
-            base: 8192 - 63,
+            whole: key.whole / 2,
+            ..key
+        },
+        RemoteRegion {
+            base: key.whole - 63,
             ..key
         },
         RemoteRegion { base: end, ..key },
@@ -648,8 +651,8 @@ fn mapped_regions(len: usize) -> usize {
 
 #[test]
 fn memory_that_its_owner_freed_is_unmapped_by_its_peers() {
-    // Lengths that no other test has.
-    const LENS: [usize; 3] = [4096 * 77, 4096 * 78, 4096 * 79];
+    // Lengths that no other test has: whole pages, which are longer on some processors.
+    let lens = [77, 78, 79].map(|pages| pages * rustix::param::page_size());
     let (mut a, mut b) = pair();
     let mut reach = |b: &mut Shm, len: usize| {
         let region = b.allocate(len).unwrap();
@@ -657,13 +660,13 @@ fn memory_that_its_owner_freed_is_unmapped_by_its_peers() {
         assert!(a.reach(WorldRank(1), key).is_some());
         region
     };
-    let [first, second] = [LENS[0], LENS[1]].map(|len| reach(&mut b, len));
-    assert_eq!(LENS.map(mapped_regions), [2, 2, 0]);
+    let [first, second] = [lens[0], lens[1]].map(|len| reach(&mut b, len));
+    assert_eq!(lens.map(mapped_regions), [2, 2, 0]);
     // Two slots are dropped, because the third region reuses the slot of the first.
     drop([first, second]);
-    let third = reach(&mut b, LENS[2]);
+    let third = reach(&mut b, lens[2]);
     assert_eq!(
-        LENS.map(mapped_regions),
+        lens.map(mapped_regions),
         [0, 0, 2],
         "another one was opened"
     );
@@ -671,7 +674,7 @@ fn memory_that_its_owner_freed_is_unmapped_by_its_peers() {
     while a.arm() == ArmResult::Busy {
         hear(&mut a);
     }
-    assert_eq!(LENS.map(mapped_regions), [0; 3], "a sleep");
+    assert_eq!(lens.map(mapped_regions), [0; 3], "a sleep");
 }
 
 #[test]

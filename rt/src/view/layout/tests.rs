@@ -149,7 +149,9 @@ fn a_view_that_is_full_takes_256_kib_and_24_bytes_for_each_peer() {
     for at in SLOTS_AT {
         pwrite(&region, &encode(&full), at).unwrap();
     }
-    let budget = (256 << 10) + 24 * PEERS_MAX as u64;
+    // Memory is taken by whole pages, which are longer on some processors.
+    let budget =
+        ((256 << 10) + 24 * PEERS_MAX as u64).next_multiple_of(rustix::param::page_size() as u64);
     assert!(taken() <= budget, "{} bytes", taken());
     assert!(taken() > budget / 2, "{} bytes: it is not full", taken());
 }

@@ -60,8 +60,10 @@ pub unsafe fn describe(
     for (at, byte) in bytes.enumerate() {
         // SAFETY: the place is inside the caller's room for a line.
         let place = unsafe { into.add(at) };
+        // C's characters have signs on some processors only.
+        let character = c_char::from_ne_bytes([byte]);
         // SAFETY: as above.
-        unsafe { place.write(byte.cast_signed()) };
+        unsafe { place.write(character) };
     }
     0
 }
