@@ -14,6 +14,7 @@ pub(crate) mod plot;
 mod runtime;
 mod sequence;
 mod svg;
+mod terminal;
 mod windows;
 
 /// A picture and the name of its file, without the ending.
@@ -75,6 +76,7 @@ fn all() -> Vec<FigureFile> {
         grids::all(),
         messages::all(),
         runtime::all(),
+        terminal::all(),
         windows::all(),
     ];
     parts.into_iter().flatten().collect()
