@@ -1,7 +1,7 @@
 //! `cargo xtask ci`: every check that a change must pass. Quick steps come first, and long ones beside each other.
 
 use crate::{
-    beside_mpi, book, examples, instructions, loom, package,
+    aarch64, beside_mpi, book, examples, instructions, loom, package,
     step::{CommandLine, StepRunner},
     test::{
         self,
@@ -44,6 +44,7 @@ fn steps(gate: &mut StepRunner, missing: MissingLauncher) -> Result<(), String> 
             &FOR_HOSTS,
             &[instructions::VALGRIND],
             &beside_mpi::COMPILERS,
+            &aarch64::TOOLS,
         ] {
             launchers::prepare(gate, missing, programs)?;
         }
@@ -60,7 +61,8 @@ fn steps(gate: &mut StepRunner, missing: MissingLauncher) -> Result<(), String> 
                 loom::run(gate)?;
                 book::run(gate)?;
                 examples::run_all(gate)?;
-                beside_mpi::run(gate, missing)
+                beside_mpi::run(gate, missing)?;
+                aarch64::check(gate, missing)
             },
             |gate| test::run_small(gate, missing),
         )

@@ -9,6 +9,7 @@ use std::{env, process::ExitCode};
 
 use self::{step::StepRunner, test::launchers::MissingLauncher};
 
+mod aarch64;
 mod beside_mpi;
 mod book;
 mod calibrate;
@@ -45,6 +46,7 @@ cargo xtask book links      check that what the book links to is there, and that
 cargo xtask examples        run the examples on 1, 2 and 4 ranks
 cargo xtask beside-mpi      the example that uses MPI and Ripstop in one process, with each MPI that is installed
 cargo xtask package         the packages that a registry gets, and a program built from them; --verify also builds each alone
+cargo xtask aarch64         compile everything for 64-bit ARM, and run the tests of what ranks share in an emulator
 cargo xtask loom            the models of what threads share
 cargo xtask bench compare   measure against MPICH and Open MPI; `bench compare --help` says how
 cargo xtask bench plot      draw what `bench compare --json` has written; `bench plot --help` says how
@@ -100,6 +102,7 @@ fn chore(words: &[&str], args: &[String]) -> Result<(), String> {
         }
         ["package"] => StepRunner::run_all(package::run),
         ["package", "--verify"] => StepRunner::run_all(package::run_verifying),
+        ["aarch64"] => StepRunner::run_all(aarch64::run),
         ["loom"] => StepRunner::run_all(loom::run),
         ["vm-test"] => StepRunner::run_all(vm::test),
         ["vm-test", "--itself"] => StepRunner::run_all(vm::test_itself),
