@@ -10,6 +10,17 @@ pub(super) fn uncommented(source: &str) -> String {
     Lexer::new(source, true).run()
 }
 
+/// Returns the source before a module of tests that is written out at the end of a file. A module of tests in a file of its own
+/// ends nothing.
+pub(super) fn before_tests(source: &str) -> &str {
+    let mut starts = source.match_indices("\n#[cfg(test)]\nmod ");
+    let start = starts.find(|(at, start)| {
+        let name = source[at + start.len()..].lines().next();
+        name.is_some_and(|name| name.ends_with('{'))
+    });
+    start.map_or(source, |(at, _)| &source[..at])
+}
+
 struct Lexer<'a> {
     left: &'a [u8],
     out: Vec<u8>,

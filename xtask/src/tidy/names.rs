@@ -84,8 +84,7 @@ pub(super) fn package_of<'a>(file: &str, packages: &[&'a str]) -> &'a str {
 
 /// Returns the names of the types that other files see. Modules of tests at the end of a file are left out.
 fn visible_types(text: &str) -> Vec<&str> {
-    let end = text.find("\n#[cfg(test)]\nmod ").unwrap_or(text.len());
-    let text = &text[..end];
+    let text = lexer::before_tests(text);
     let code = lexer::code(text);
     let lines = text.lines().zip(code.lines());
     lines
@@ -118,6 +117,7 @@ const LIST: &str = "xtask/src/tidy/names.rs";
 /// Names of one word that say enough.
 const ONE_WORD: &[&str] = &[
     "Access",
+    "Algorithm",
     "Block",
     "Blocks",
     "Board",
@@ -129,6 +129,7 @@ const ONE_WORD: &[&str] = &[
     "Channel",
     "Choices",
     "Clock",
+    "Cluster",
     "Collectives",
     "Combine",
     "Comm",
@@ -140,12 +141,14 @@ const ONE_WORD: &[&str] = &[
     "Driver",
     "Edges",
     "Element",
+    "Engine",
     "Environment",
     "Error",
     "Exchange",
     "Executor",
     "Exposure",
     "Failures",
+    "Faults",
     "Fence",
     "Fetching",
     "Footprint",
@@ -159,6 +162,7 @@ const ONE_WORD: &[&str] = &[
     "Locked",
     "Machine",
     "Matched",
+    "Matching",
     "Memory",
     "Messages",
     "Model",
@@ -173,10 +177,13 @@ const ONE_WORD: &[&str] = &[
     "Pending",
     "Persistent",
     "Piece",
+    "Plan",
     "Pool",
     "Portails4",
     "Portals",
+    "Probability",
     "Provider",
+    "Real",
     "Reduction",
     "Registered",
     "Rendezvous",
@@ -189,6 +196,7 @@ const ONE_WORD: &[&str] = &[
     "Scope",
     "Sealed",
     "Settings",
+    "Shape",
     "Shm",
     "Simulation",
     "Sink",
@@ -199,13 +207,16 @@ const ONE_WORD: &[&str] = &[
     "Status",
     "Strided",
     "Stuck",
+    "Table",
     "Tag",
+    "Tcp",
     "Thread",
     "Timers",
     "Topology",
     "Transport",
     "Tuned",
     "Tuning",
+    "Verbs",
     "Wait",
     "Window",
     "Wire",
