@@ -6,6 +6,7 @@ use super::{
     peer::{MessageLabel, PortalsPeerState},
     posted_recvs,
     send_pool::HEADER_MAX,
+    transport::PortalsTransport,
 };
 use crate::driver::{self, DownCause, Sink};
 
@@ -13,7 +14,9 @@ impl Portals {
     /// Handles an event of the queue of arrivals.
     pub(super) fn handle_arrival(&mut self, got: RailEvent, sink: &mut dyn Sink) {
         match got.event.kind {
-            PortalsEventKind::PtDisabled => self.disabled = self.disabled.with(got.rail),
+            PortalsEventKind::PtDisabled => {
+                self.transport.disabled = self.transport.disabled.with(got.rail)
+            }
             PortalsEventKind::Put if posted_recvs::is_posted_recv(got.event.user) => {
                 self.handle_recv_event(&got, sink)
             }
@@ -31,12 +34,12 @@ impl Portals {
     /// The senders of lost messages are unknown, and count their messages as delivered. So no peer can be waited for any more,
     /// nor can operations whose completion was lost. All peers are reported as failed.
     pub(super) fn handle_loss(&mut self) {
-        self.resources.counters.lost.add(1);
+        self.transport.resources.counters.lost.add(1);
         if let Some(lent) = &mut self.posted_recvs {
             lent.lose_events();
         }
-        for rank in (0..).take(self.peers.len()) {
-            if rank != self.me {
+        for rank in (0..).take(self.transport.peers.len()) {
+            if rank != self.transport.me {
                 self.report_peer_down(rank, DownCause::Failed);
             }
         }
@@ -45,20 +48,88 @@ impl Portals {
     fn handle_message(&mut self, got: &RailEvent, sink: &mut dyn Sink) {
         let (event, rail) = (&got.event, got.rail);
         if event.end != PortalsOutcome::Success {
-            return self.lose_message(got);
+            return self.transport.lose_message(got);
         }
         self.take_message(got, sink);
-        let slabs = &mut self.resources.rails[rail as usize].slabs;
+        let slabs = &mut self.transport.resources.rails[rail as usize].slabs;
         let place = slabs.place(event.start, event.mlength);
         let Some(place) = place.filter(|_| event.mlength > 0) else {
             return;
         };
         if slabs.done(place) {
             slabs.keep(place.slab);
-            self.give_slabs(rail);
+            self.transport.give_slabs(rail);
         }
     }
 
+    fn take_message(&mut self, got: &RailEvent, sink: &mut dyn Sink) {
+        let event = &got.event;
+        let [_, bits] = bytemuck::cast::<u64, [u32; 2]>(event.header);
+        match self.next_message(got) {
+            None => {}
+            Some((rank, MessageLabel::Bye(how))) => self.report_peer_down(rank, how),
+            Some((rank, MessageLabel::Message(header))) => {
+                let len = event
+                    .mlength
+                    .saturating_sub(MessageLabel::padding(bits).into());
+                self.transport
+                    .hand_over(rank, got, usize::from(header), len, sink);
+            }
+        }
+    }
+
+    /// Returns sender and label of an arrived message, if it is the next one in order from that sender.
+    pub(super) fn next_message(&mut self, got: &RailEvent) -> Option<(u32, MessageLabel)> {
+        let event = &got.event;
+        let [number, bits] = bytemuck::cast::<u64, [u32; 2]>(event.header);
+        let sender = if self.transport.address.is_tagged(event.match_bits) {
+            let lent = self.posted_recvs.as_ref();
+            lent.and_then(|lent| lent.rank_of(event.initiator))
+        } else {
+            let sender = self.transport.sender(got);
+            sender.filter(|rank| event.match_bits == self.transport.address.message_bits(*rank))
+        };
+        let (Some(rank), Some(label)) = (sender, MessageLabel::of(bits)) else {
+            self.transport.resources.counters.nonsense.add(1);
+            return None;
+        };
+        let peer = &mut self.transport.peers[rank as usize];
+        peer.met = true;
+        peer.heard = true;
+        if number != peer.expected || peer.state == PortalsPeerState::Down {
+            // An earlier message was refused, so the sender resends this one after it.
+            self.transport.resources.counters.repeated.add(1);
+            return None;
+        }
+        peer.expected = number.wrapping_add(1);
+        Some((rank, label))
+    }
+
+    /// Handles a hint that words on this rank's board have changed.
+    pub(super) fn handle_hint(&mut self, got: RailEvent) {
+        let RailEvent { event, dropped, .. } = got;
+        if dropped {
+            self.transport.resources.counters.lost.add(1);
+            let size = u32::try_from(self.transport.peers.len()).unwrap_or(u32::MAX);
+            return (0..size).for_each(|rank| self.look_at(rank));
+        }
+        let Some(rank) = self.transport.sender(&got) else {
+            return;
+        };
+        self.transport.peers[rank as usize].heard = true;
+        if event.mlength > 0 {
+            self.look_at(rank);
+        }
+    }
+
+    fn look_at(&mut self, rank: u32) {
+        if self.transport.look_at(rank) {
+            self.commands.continue_stripes_to(&mut self.transport, rank);
+        }
+    }
+}
+
+impl PortalsTransport {
     /// Accounts for a message that broke off in transit.
     ///
     /// The adapter has reserved room for the whole message, because slabs take only whole messages. The received length in the
@@ -96,48 +167,6 @@ impl Portals {
     /// Returns true if no message can arrive by a rail, because its adapter has no slab.
     pub(super) fn is_starved(&self, rail: u32) -> bool {
         self.resources.rails[rail as usize].slabs.are_all_kept()
-    }
-
-    fn take_message(&mut self, got: &RailEvent, sink: &mut dyn Sink) {
-        let event = &got.event;
-        let [_, bits] = bytemuck::cast::<u64, [u32; 2]>(event.header);
-        match self.next_message(got) {
-            None => {}
-            Some((rank, MessageLabel::Bye(how))) => self.report_peer_down(rank, how),
-            Some((rank, MessageLabel::Message(header))) => {
-                let len = event
-                    .mlength
-                    .saturating_sub(MessageLabel::padding(bits).into());
-                self.hand_over(rank, got, usize::from(header), len, sink);
-            }
-        }
-    }
-
-    /// Returns sender and label of an arrived message, if it is the next one in order from that sender.
-    pub(super) fn next_message(&mut self, got: &RailEvent) -> Option<(u32, MessageLabel)> {
-        let event = &got.event;
-        let [number, bits] = bytemuck::cast::<u64, [u32; 2]>(event.header);
-        let sender = if self.address.is_tagged(event.match_bits) {
-            let lent = self.posted_recvs.as_ref();
-            lent.and_then(|lent| lent.rank_of(event.initiator))
-        } else {
-            let sender = self.sender(got);
-            sender.filter(|rank| event.match_bits == self.address.message_bits(*rank))
-        };
-        let (Some(rank), Some(label)) = (sender, MessageLabel::of(bits)) else {
-            self.resources.counters.nonsense.add(1);
-            return None;
-        };
-        let peer = &mut self.peers[rank as usize];
-        peer.met = true;
-        peer.heard = true;
-        if number != peer.expected || peer.state == PortalsPeerState::Down {
-            // An earlier message was refused, so the sender resends this one after it.
-            self.resources.counters.repeated.add(1);
-            return None;
-        }
-        peer.expected = number.wrapping_add(1);
-        Some((rank, label))
     }
 
     /// Passes a message to the sink. `len` is the length of header and body together.

@@ -7,11 +7,12 @@ use super::{
     backoff::BackoffTimer,
     driver_state::Portals,
     multirail::{PortalsRails, RailTableEntry},
-    onesided::PortalsRmaSlots,
+    onesided::{PortalsCommands, PortalsRmaSlots},
     peer::{ControlWords, PortalsPeer},
     posted_recvs::PostedRecvTable,
     prepare::{BOARD_LEN, PortalsResources, PreparedPortals},
     task_lists::PortalsTaskLists,
+    transport::PortalsTransport,
     wait_on,
 };
 use crate::{
@@ -64,7 +65,7 @@ impl PreparedPortals {
         let found = addresses.iter().position(|other| *other == address);
         let me = found.and_then(|rank| u32::try_from(rank).ok());
         let me = me.ok_or_else(|| invalid("the addresses lack that of this rank"))?;
-        let operations = operations(&ground)?;
+        let slots = slots(&ground)?;
         // Limit each peer, so that one that accepts nothing leaves enough credits for the others.
         let window = (ground.credits / 2).min(WINDOW_MAX);
         let places = addresses.iter().zip(places);
@@ -79,18 +80,15 @@ impl PreparedPortals {
         let lent = abilities
             .tags
             .map(|_| PostedRecvTable::new(&ground.ni.limits, &addresses));
-        let portals = Portals {
+        let transport = PortalsTransport {
             me,
             address,
-            end_records: said,
             peers: all_peers(me, addresses, window, &rails),
+            rails,
             credits: ground.credits,
             refusals: 0,
-            operations,
+            backoff: BackoffTimer::default(),
             control_words: MemoryRegion::vacant(peers.len() * ControlWords::LEN)?,
-            watches: ThresholdWatches::new(),
-            lists: PortalsTaskLists::default(),
-            posted_recvs: lent.transpose()?.map(Box::new),
             completions: VecDeque::new(),
             sendable: VecDeque::new(),
             words_due: VecDeque::new(),
@@ -98,23 +96,28 @@ impl PreparedPortals {
             refused: VecDeque::new(),
             disabled: LaneSet::EMPTY,
             shut: LaneSet::EMPTY,
-            rails,
+            resources: ground,
+        };
+        if transport.resources.ni.waits_to_meet {
+            transport.contact_all_peers()?;
+        }
+        Ok(Portals {
+            is_interrupted: transport.resources.ni.interrupts().is_some(),
+            transport,
+            commands: PortalsCommands { slots },
+            lists: PortalsTaskLists::new(abilities.lists),
+            watches: ThresholdWatches::new(),
+            posted_recvs: lent.transpose()?.map(Box::new),
+            end_records: said,
             alarm,
-            backoff: BackoffTimer::default(),
-            is_interrupted: ground.ni.interrupts().is_some(),
             fails_twice: false,
             caps,
             abilities,
-            resources: ground,
-        };
-        if portals.resources.ni.waits_to_meet {
-            portals.contact_all_peers()?;
-        }
-        Ok(portals)
+        })
     }
 }
 
-fn operations(ground: &PortalsResources) -> io::Result<PortalsRmaSlots> {
+fn slots(ground: &PortalsResources) -> io::Result<PortalsRmaSlots> {
     if !ground.ni.goes_on {
         PortalsRmaSlots::new(ground.credits, None)
     } else {

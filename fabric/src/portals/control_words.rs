@@ -1,15 +1,14 @@
 //! Control words on boards: notifications between ranks outside the order of messages, and their effects.
 
 use super::{
-    driver_state::Portals,
-    event::RailEvent,
     multirail::PortalsRail,
     peer::{ControlWords, PortalsPeerState, UserPtr},
     rma_calls::RemoteTarget,
+    transport::PortalsTransport,
 };
 use crate::lanes::LaneSet;
 
-impl Portals {
+impl PortalsTransport {
     /// Schedules writing this rank's words to a peer's board, in this turn or once there is room. The current values are written
     /// then, and wake the peer.
     pub(super) fn schedule_words(&mut self, to: u32) {
@@ -50,44 +49,31 @@ impl Portals {
         true
     }
 
-    /// Handles a hint that words on this rank's board have changed.
-    pub(super) fn handle_hint(&mut self, got: RailEvent) {
-        let RailEvent { event, dropped, .. } = got;
-        if dropped {
-            self.resources.counters.lost.add(1);
-            let size = u32::try_from(self.peers.len()).unwrap_or(u32::MAX);
-            return (0..size).for_each(|rank| self.look_at(rank));
-        }
-        let Some(rank) = self.sender(&got) else {
-            return;
-        };
-        self.peers[rank as usize].heard = true;
-        if event.mlength > 0 {
-            self.look_at(rank);
-        }
-    }
-
-    /// Handles the words that a peer has written to this rank's boards.
-    fn look_at(&mut self, rank: u32) {
+    /// Handles the words that a peer has written to this rank's boards. Returns true if its lanes have changed, so that other
+    /// lanes may take more of operations that are split.
+    #[must_use]
+    pub(super) fn look_at(&mut self, rank: u32) -> bool {
         let read = |rail: &PortalsRail| ControlWords::read(&rail.board, rank);
         let all: Vec<_> = self.resources.rails.iter().map(read).collect();
         let words = all.iter().copied().fold(all[0], ControlWords::newer);
         let peer = &mut self.peers[rank as usize];
         if peer.state == PortalsPeerState::Down {
-            return;
+            return false;
         }
         if peer.outbox.is_paused() && words.resumed == peer.pauses {
             peer.outbox.resume();
             self.may_send(rank);
         }
+        let mut have_changed = false;
         for words in all {
-            self.handle_rail_word(rank, words.rails);
+            have_changed |= self.handle_rail_word(rank, words.rails);
         }
         let peer = &mut self.peers[rank as usize];
         if words.pauses != peer.pauses_heard {
             peer.pauses_heard = words.pauses;
             self.refused.push_back(rank);
         }
+        have_changed
     }
 
     /// Returns true if anything waits until all arrivals have been handled.

@@ -218,13 +218,18 @@ impl Portals {
     /// Takes the next event of the guest. If events were lost, all peers are reported as failed.
     #[doc(hidden)]
     pub fn next_guest_event(&mut self) -> Option<GuestEvent> {
-        let got = self.next(EventQueueKind::Guest)?;
+        let got = self.transport.next(EventQueueKind::Guest)?;
         if got.dropped {
             self.handle_loss();
         }
         let (event, taken) = (got.event, got.event.end == PortalsOutcome::Success);
         let is_ack = event.kind == PortalsEventKind::Ack;
-        self.resources.counters.all.acks.add(u64::from(is_ack));
+        self.transport
+            .resources
+            .counters
+            .all
+            .acks
+            .add(u64::from(is_ack));
         Some(match event.kind {
             PortalsEventKind::Put if taken => GuestEvent::Arrived {
                 user: event.user,

@@ -1,11 +1,18 @@
 //! Portals 4 driver: ranks that reach each other through BXI adapters, or through a library that emulates them in software.
 //!
 //! ```text
-//!   Portals             the driver: commands in, events to the sink            this file, driver_state, control_words, onesided
+//!   Portals             the driver: commands in, events to the sink            this file, driver_state, arrivals, shutdown
+//!   PortalsTaskLists    triggered operations, counters and names               task_lists
+//!   PortalsCommands     puts, gets, atomics and counts in flight               onesided, multirail
+//!   PostedRecvTable     receives that the adapter matches                      posted_recvs
+//!   PortalsTransport    peers, lanes, messages and control words, room         transport, control_words, multirail
 //!   PortalsOutbox ..    pure: order, resending, memory of messages             outbox, send_pool, eager_slabs, peer, exports
 //!   PortalsNi           an interface: calls with the structures of a family    calls, event, event_queues
 //!   PortalsLibrary      dlopen, symbols; which of five families it is          library, profile
 //! ```
+//!
+//! Task lists use commands and the transport, and commands and posted receives use the transport. What concerns all of them, such
+//! as the loss of a peer, is in `driver_state`. A part that learns of it below adds it to a list of the transport.
 //!
 //! **Messages** of all peers arrive in a few large slabs; no entry is appended per message. The adapter acknowledges a message
 //! once it is in a slab, so each message is sent once. If the receiver has no room, its adapter refuses all messages
@@ -32,6 +39,7 @@ mod address;
 mod arrivals;
 mod backoff;
 mod calls;
+mod completion;
 mod config;
 mod connect;
 mod control_words;
@@ -61,6 +69,7 @@ mod struct_buffer;
 mod task_lists;
 #[cfg(test)]
 mod tests;
+mod transport;
 mod triggers;
 mod wakeups;
 
@@ -78,6 +87,7 @@ use self::{
     event_queues::{EventQueueKind, PortalsQueues},
     onesided::PortalsRmaOp,
     send_pool::HEADER_MAX,
+    task_lists::CtWatch,
 };
 use crate::{
     driver::{
@@ -87,7 +97,7 @@ use crate::{
     },
     lacks_abilities,
     memory::{MemoryRegion, RemoteRegion},
-    offload::TriggeredTask,
+    offload::{LocalCounter, TriggeredTask},
     tags::MatchTag,
     timer::RetryTimer,
 };
@@ -113,7 +123,7 @@ impl Driver for Portals {
             DriverCommand::Message { to, header, body } => {
                 check_length("header", header.len(), HEADER_MAX);
                 check_length("body", body.len(), self.caps.body_max);
-                self.send(to.0, None, [header, body])
+                self.transport.send(to.0, None, [header, body])
             }
             DriverCommand::Put {
                 to,
@@ -127,18 +137,29 @@ impl Driver for Portals {
                     Some(None) => None,
                     cell => Some(PortalsRmaOp::Put(from, into, cell.flatten())),
                 };
-                self.command(to.0, op, token)
+                self.commands.command(&mut self.transport, to.0, op, token)
             }
             DriverCommand::Get {
                 to,
                 from,
                 into,
                 token,
-            } => self.command(to.0, Some(PortalsRmaOp::Get(into, from)), token),
-            DriverCommand::Atomic { to, at, op, token } => {
-                self.command(to.0, Some(PortalsRmaOp::Atomic(op, at)), token)
+            } => self.commands.command(
+                &mut self.transport,
+                to.0,
+                Some(PortalsRmaOp::Get(into, from)),
+                token,
+            ),
+            DriverCommand::Atomic { to, at, op, token } => self.commands.command(
+                &mut self.transport,
+                to.0,
+                Some(PortalsRmaOp::Atomic(op, at)),
+                token,
+            ),
+            DriverCommand::Count { to, counter, by } => {
+                self.lists
+                    .count(&mut self.commands, &mut self.transport, to.0, counter, by)
             }
-            DriverCommand::Count { to, counter, by } => self.count(to.0, counter, by),
             DriverCommand::Watch {
                 counter,
                 threshold,
@@ -162,11 +183,11 @@ impl Driver for Portals {
     }
 
     fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> TurnProgress {
-        self.resources.queues.disarm();
-        self.resources.ni.sync_atomics();
-        self.backoff.begin_turn(|| self.alarm.now());
+        self.transport.resources.queues.disarm();
+        self.transport.resources.ni.sync_atomics();
+        self.transport.backoff.begin_turn(|| self.alarm.now());
         let _else_it_rings_once_more = self.alarm.set(None);
-        self.give_kept_slabs();
+        self.transport.give_kept_slabs();
         let mut turn = EventBudget { budget, events: 0 };
         // Completions come first, because they return credits and slots that the later steps use.
         self.poll_completions(&mut turn, sink);
@@ -174,10 +195,10 @@ impl Driver for Portals {
         self.poll_hints(&mut turn);
         self.poll_arrivals(&mut turn, sink);
         self.retry_withdrawals();
-        self.continue_stripes();
+        self.commands.continue_stripes(&mut self.transport);
         self.close_lanes();
         self.drain_completions(&mut turn, sink);
-        self.transmit();
+        self.transport.transmit();
         self.reset_backoff();
         if turn.events > 0 {
             self.count_interrupts();
@@ -188,11 +209,12 @@ impl Driver for Portals {
     }
 
     fn arm(&mut self) -> ArmResult {
-        self.show_counts();
-        self.resources.ni.sync_atomics();
-        let sleeps = !self.has_pending_work() && self.set_alarm() && self.resources.queues.arm();
+        self.lists.show_counts(&self.transport);
+        self.transport.resources.ni.sync_atomics();
+        let sleeps =
+            !self.has_pending_work() && self.set_alarm() && self.transport.resources.queues.arm();
         // Atomics since the last call have not posted events, so fetch their results before looking at the counters.
-        self.resources.ni.sync_atomics();
+        self.transport.resources.ni.sync_atomics();
         if sleeps && !self.watches.is_reached() {
             ArmResult::Ready
         } else {
@@ -201,11 +223,11 @@ impl Driver for Portals {
     }
 
     fn wait_on(&self) -> Vec<WakeSource> {
-        wait_on(&self.resources.queues, &self.alarm)
+        wait_on(&self.transport.resources.queues, &self.alarm)
     }
 
     fn allocate(&mut self, len: usize) -> io::Result<MemoryRegion> {
-        self.resources.exports.allocate(len)
+        self.transport.resources.exports.allocate(len)
     }
 
     fn expect(&mut self, _awaited: &mut dyn FnMut() -> Vec<WorldRank>) {}
@@ -222,8 +244,11 @@ impl Driver for Portals {
     }
 
     fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion> {
-        let owner = self.peer(self.me).owner(self.me);
-        let key = self.resources.exports.expose(owner, range);
+        let owner = self
+            .transport
+            .peer(self.transport.me)
+            .owner(self.transport.me);
+        let key = self.transport.resources.exports.expose(owner, range);
         (self.caps.any_memory.is_ok() || !exports::is_plain(&key)).then_some(key)
     }
 }
@@ -263,33 +288,34 @@ impl EventCounters for Portals {
         if self.abilities.lists.is_none() {
             return self.allocate(len);
         }
-        self.resources.exports.allocate_counters(len)
+        self.transport.resources.exports.allocate_counters(len)
     }
 }
 
 impl TaskLists for Portals {
     fn list_limits(&self) -> ListLimits {
-        self.abilities.lists.unwrap_or_default()
+        self.lists.list_limits()
     }
 
     fn post_list(&mut self, tasks: &[TriggeredTask], token: CommandToken) -> bool {
-        self.queue_list(tasks, token)
+        self.lists
+            .queue_list(&mut self.commands, &mut self.transport, tasks, token)
     }
 
     fn cancel_lists(&mut self, token: CommandToken) {
-        self.cancel(token);
+        self.lists.cancel(&self.transport, token);
     }
 
     fn forget_lists(&mut self, token: CommandToken) -> bool {
-        self.forget_offers(token)
+        self.lists.forget_offers(&self.transport, token)
     }
 
     fn give_name(&mut self, name: u64, region: &MemoryRegion) {
-        self.name(name, region);
+        self.lists.name(&self.transport, name, region);
     }
 
     fn take_back_name(&mut self, name: u64) {
-        self.unname(name);
+        self.lists.unname(&self.transport, name);
     }
 }
 
@@ -303,7 +329,7 @@ impl TagMatching for Portals {
             DriverCommand::Message { to, header, body } if self.posted_recvs.is_some() => {
                 check_length("header", header.len(), HEADER_MAX);
                 check_length("body", body.len(), self.caps.body_max);
-                if self.send(to.0, Some(tag), [header, body]) {
+                if self.transport.send(to.0, Some(tag), [header, body]) {
                     PostResult::Posted
                 } else {
                     PostResult::Full(message)
@@ -328,7 +354,7 @@ impl FailureWatch for Portals {
     }
 
     fn answers(&mut self, peer: WorldRank) -> u64 {
-        self.peer(peer.0).answers
+        self.transport.peer(peer.0).answers
     }
 
     fn evidence(&mut self, _peer: WorldRank) -> DownEvidence {
@@ -349,10 +375,25 @@ impl EventBudget {
 }
 
 impl Portals {
+    /// Requests a notification when a counter reaches a threshold.
+    fn watch(&mut self, counter: &LocalCounter, threshold: u64, token: CommandToken) {
+        match self.transport.resources.exports.counter_id(counter) {
+            Some(counter) => {
+                let watch = CtWatch {
+                    token,
+                    counter,
+                    threshold,
+                };
+                self.lists.watch(&mut self.transport, watch);
+            }
+            None => self.watches.add(counter, threshold, token),
+        }
+    }
+
     fn poll_completions(&mut self, turn: &mut EventBudget, sink: &mut dyn Sink) {
         self.drain_completions(turn, sink);
         while turn.goes_on()
-            && let Some(got) = self.next(EventQueueKind::Completions)
+            && let Some(got) = self.transport.next(EventQueueKind::Completions)
         {
             self.handle_completion(got);
             let before = turn.events;
@@ -363,7 +404,7 @@ impl Portals {
 
     fn poll_hints(&mut self, turn: &mut EventBudget) {
         while turn.goes_on()
-            && let Some(got) = self.next(EventQueueKind::Board)
+            && let Some(got) = self.transport.next(EventQueueKind::Board)
         {
             self.handle_hint(got);
             turn.events += 1;
@@ -374,13 +415,16 @@ impl Portals {
         while turn.goes_on() {
             // Without the queues in hand, an empty result proves nothing: the helper thread may hold an event, and may return at
             // any moment.
-            let is_all = !self.is_waited_for() || self.resources.queues.recall_helper();
-            let Some(got) = self.next(EventQueueKind::Arrivals) else {
-                if self.is_waited_for() && self.resources.queues.poll_all_rails() {
+            let is_all =
+                !self.transport.is_waited_for() || self.transport.resources.queues.recall_helper();
+            let Some(got) = self.transport.next(EventQueueKind::Arrivals) else {
+                if self.transport.is_waited_for()
+                    && self.transport.resources.queues.poll_all_rails()
+                {
                     continue;
                 }
                 if is_all {
-                    self.resume_senders();
+                    self.transport.resume_senders();
                     self.confirm_suspects();
                 }
                 return;
@@ -392,13 +436,15 @@ impl Portals {
 
     fn poll_task_lists(&mut self, turn: &mut EventBudget, sink: &mut dyn Sink) {
         while turn.goes_on()
-            && let Some(got) = self.next(EventQueueKind::Lists)
+            && let Some(got) = self.transport.next(EventQueueKind::Lists)
         {
-            self.handle_list_event(got);
+            self.lists
+                .handle_list_event(&mut self.commands, &mut self.transport, got);
             turn.events += 1;
         }
-        self.progress_lists();
-        self.retry_commands();
+        self.lists
+            .progress_lists(&mut self.commands, &mut self.transport);
+        self.commands.retry_commands(&mut self.transport);
         self.drain_completions(turn, sink);
     }
 
@@ -408,9 +454,9 @@ impl Portals {
             turn.events += 1;
         }
         while turn.goes_on()
-            && let Some(told) = self.completions.pop_front()
+            && let Some(told) = self.transport.completions.pop_front()
         {
-            if let Some(told) = self.take_own_completions(told) {
+            if let Some(told) = self.lists.take_own_completions(&self.transport, told) {
                 told.deliver_to(sink);
                 turn.events += 1;
             }

@@ -13,7 +13,8 @@ use std::{collections::BTreeMap, io, sync::atomic::Ordering::Relaxed};
 use super::{
     address::PortalsAddress,
     calls::{Me, PortalsCallError, PortalsLimits, PortalsNi},
-    driver_state::{Portals, PortalsCompletion},
+    completion::PortalsCompletion,
+    driver_state::Portals,
     event::{PortalsOutcome, PortalsProcess, RailEvent},
     peer::{MessageLabel, PortalsPeerState},
     send_pool::HEADER_MAX,
@@ -177,10 +178,10 @@ impl PostedRecvEntry {
 impl Portals {
     /// Posts memory for the next message of a peer with a tag. Returns true if the adapter has it.
     pub(super) fn post_recv(&mut self, from: u32, offer: TagBuffer) -> bool {
-        let bits = self.address.tagged_bits(offer.tag);
+        let bits = self.transport.address.tagged_bits(offer.tag);
         let (is_up, process) = (
-            self.peer(from).state == PortalsPeerState::Up,
-            self.home(from).1,
+            self.transport.peer(from).state == PortalsPeerState::Up,
+            self.transport.home(from).1,
         );
         let (Some(lent), Some(bits)) = (&mut self.posted_recvs, bits) else {
             return false;
@@ -193,15 +194,18 @@ impl Portals {
         };
         let segments = lent.write_segments(at, &offer);
         let user = lent.entries[at as usize].user(at);
-        let (ni, pt) = (&self.resources.ni, self.address.tables.eager);
+        let (ni, pt) = (
+            &self.transport.resources.ni,
+            self.transport.address.tables.eager,
+        );
         let appended = ni.append_segments(pt, segments, SEGMENTS, process, bits, user);
         let Ok(me) = appended else {
             lent.free.push(at);
             return false;
         };
         lent.keep(at, offer, me);
-        self.resources.counters.all.entries.add(1);
-        self.resources.counters.lent.add(1);
+        self.transport.resources.counters.all.entries.add(1);
+        self.transport.resources.counters.lent.add(1);
         true
     }
 
@@ -212,9 +216,9 @@ impl Portals {
         };
         let Some(&at) = lent.by_token.get(&token.0) else {
             let is_it = |told: &PortalsCompletion| matches!(told, PortalsCompletion::Returned(other) if *other == token);
-            return !self.completions.iter().any(is_it);
+            return !self.transport.completions.iter().any(is_it);
         };
-        let is_back = lent.unlink(&self.resources.ni, at).is_some();
+        let is_back = lent.unlink(&self.transport.resources.ni, at).is_some();
         if !is_back && !lent.asked.contains(&at) {
             lent.asked.push(at);
         }
@@ -231,8 +235,9 @@ impl Portals {
             return;
         };
         for at in lent.asked.clone() {
-            if let Some(offer) = lent.unlink(&self.resources.ni, at) {
-                self.completions
+            if let Some(offer) = lent.unlink(&self.transport.resources.ni, at) {
+                self.transport
+                    .completions
                     .push_back(PortalsCompletion::Returned(offer.token));
             }
         }
@@ -246,7 +251,7 @@ impl Portals {
             Some((at, lent.end(at)?))
         });
         let Some((at, offer)) = place else {
-            return self.resources.counters.nonsense.add(1);
+            return self.transport.resources.counters.nonsense.add(1);
         };
         let next = (event.end == PortalsOutcome::Success).then(|| self.next_message(got));
         let header_len = offer.header_len;
@@ -262,15 +267,20 @@ impl Portals {
                 if let Some(lent) = &self.posted_recvs {
                     lent.places.read(at as usize * PLACE_LEN, header);
                 }
-                self.resources.counters.all.messages_received.add(1);
-                self.resources.counters.all.placed.add(1);
+                self.transport
+                    .resources
+                    .counters
+                    .all
+                    .messages_received
+                    .add(1);
+                self.transport.resources.counters.all.placed.add(1);
                 let body = offer.into.as_payload().first(len);
                 sink.placed(offer.token, driver::WorldRank(rank), header, body);
             }
             (None, _) => sink.returned(offer.token),
             // No correct peer sends such a message with these bits.
             (Some((rank, _)), _) => {
-                self.resources.counters.nonsense.add(1);
+                self.transport.resources.counters.nonsense.add(1);
                 sink.returned(offer.token);
                 self.report_peer_down(rank, driver::DownCause::Failed);
             }

@@ -6,10 +6,11 @@ use super::{
     outbox::PortalsOutMessage,
     peer::{MessageLabel, PortalsPeerState},
     rma_calls::RemoteTarget,
+    transport::PortalsTransport,
 };
 use crate::driver::{self, CommandFailure, CommandToken, DownCause, Driver, Sink};
 
-impl Portals {
+impl PortalsTransport {
     /// Puts zero bytes to the board of every peer, by each rail, so that later operations need not wait for a peer that has ended
     /// meanwhile.
     pub(super) fn contact_all_peers(&self) -> Result<(), PortalsCallError> {
@@ -30,7 +31,9 @@ impl Portals {
         }
         Ok(())
     }
+}
 
+impl Portals {
     /// Stays until something has arrived from every peer, because a peer that has not met this rank yet would wait for it
     /// forever.
     fn stay_for_all(&mut self) {
@@ -38,7 +41,7 @@ impl Portals {
         while idle < MEETING_TURNS && self.is_expected() {
             let turn = Driver::progress(self, 64, &mut PortalsDiscardSink);
             idle = match turn.events {
-                0 if !self.resources.queues.wait(GOODBYE_MILLIS) => idle + 1,
+                0 if !self.transport.resources.queues.wait(GOODBYE_MILLIS) => idle + 1,
                 _ => 0,
             };
         }
@@ -46,15 +49,17 @@ impl Portals {
 
     /// Returns true if some peer has not been heard from yet.
     fn is_expected(&self) -> bool {
-        let mut others = (0..).zip(&self.peers).filter(|(rank, _)| *rank != self.me);
+        let mut others = (0..)
+            .zip(&self.transport.peers)
+            .filter(|(rank, _)| *rank != self.transport.me);
         others.any(|(_, peer)| !peer.heard && peer.state == PortalsPeerState::Up)
     }
 
     /// Notifies all known peers that nothing follows, and waits until they have accepted everything. Gives up after a second
     /// without progress.
     fn say_goodbye(&mut self, how: DownCause) {
-        let ranks = 0..u32::try_from(self.peers.len()).unwrap_or(u32::MAX);
-        let mut unsaid: Vec<_> = ranks.filter(|rank| *rank != self.me).collect();
+        let ranks = 0..u32::try_from(self.transport.peers.len()).unwrap_or(u32::MAX);
+        let mut unsaid: Vec<_> = ranks.filter(|rank| *rank != self.transport.me).collect();
         let mut idle = 0;
         loop {
             unsaid.retain(|rank| !self.bid_farewell(*rank, MessageLabel::Bye(how)));
@@ -64,7 +69,7 @@ impl Portals {
             }
             let turn = Driver::progress(self, 64, &mut PortalsDiscardSink);
             idle = match turn.events {
-                0 if !self.resources.queues.wait(GOODBYE_MILLIS) => idle + 1,
+                0 if !self.transport.resources.queues.wait(GOODBYE_MILLIS) => idle + 1,
                 _ => 0,
             };
         }
@@ -73,7 +78,7 @@ impl Portals {
     /// Lets a library that moves bytes only in calls send its remaining answers, because peers would request them forever.
     fn linger(&mut self) {
         for _ in 0..LINGER_TURNS {
-            if !self.resources.queues.wait(LINGER_MILLIS) {
+            if !self.transport.resources.queues.wait(LINGER_MILLIS) {
                 return;
             }
             let _events = Driver::progress(self, 64, &mut PortalsDiscardSink);
@@ -82,43 +87,46 @@ impl Portals {
 
     /// Queues the goodbye to a peer. Returns true if that is done or not needed.
     fn bid_farewell(&mut self, rank: u32, label: MessageLabel) -> bool {
-        let peer = self.peer(rank);
+        let peer = self.transport.peer(rank);
         if !peer.met || peer.state != PortalsPeerState::Up {
             return true;
         }
-        self.push(rank, PortalsOutMessage::new(None, 0, label.bits()));
+        self.transport
+            .push(rank, PortalsOutMessage::new(None, 0, label.bits()));
         true
     }
 
     fn is_through(&self) -> bool {
-        let mut others = (0..).zip(&self.peers).filter(|(rank, _)| *rank != self.me);
-        self.operations.is_idle()
-            && self.words_due.is_empty()
+        let mut others = (0..)
+            .zip(&self.transport.peers)
+            .filter(|(rank, _)| *rank != self.transport.me);
+        self.commands.slots.is_idle()
+            && self.transport.words_due.is_empty()
             && others.all(|(_, peer)| peer.outbox.is_empty())
     }
 }
 
 impl Drop for Portals {
     fn drop(&mut self) {
-        self.resources.queues.stop_helper();
-        self.resources.queues.forget_guest();
+        self.transport.resources.queues.stop_helper();
+        self.transport.resources.queues.forget_guest();
         let how = if std::thread::panicking() {
             DownCause::Failed
         } else {
             DownCause::Finished
         };
-        if self.resources.ni.waits_to_meet {
+        if self.transport.resources.ni.waits_to_meet {
             self.stay_for_all();
         }
         self.say_goodbye(how);
-        if !self.resources.ni.async_progress {
+        if !self.transport.resources.ni.async_progress {
             self.linger();
         }
         if let Some(ends) = &self.end_records {
-            ends.record_exit(driver::WorldRank(self.me), how);
+            ends.record_exit(driver::WorldRank(self.transport.me), how);
         }
         // Close the interface before the memory of operations is freed.
-        self.resources.close();
+        self.transport.resources.close();
     }
 }
 

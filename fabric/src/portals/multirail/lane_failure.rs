@@ -3,12 +3,12 @@
 use std::{collections::BTreeSet, ops::Range, sync::Arc};
 
 use super::{
-    super::{driver_state::Portals, peer::PortalsPeerState},
+    super::{driver_state::Portals, peer::PortalsPeerState, transport::PortalsTransport},
     PortalsPeerLanes,
 };
 use crate::lanes::{LaneReport, LaneSet, RAILS_MAX};
 
-impl Portals {
+impl PortalsTransport {
     /// Returns this rank's word about rails for a peer: the state of the lanes between the two, and the tables of memory that
     /// changed since this rank's address was sent.
     pub(in super::super) fn rail_word(&self, to: u32) -> u64 {
@@ -30,10 +30,12 @@ impl Portals {
         u64::from_le_bytes(bytes)
     }
 
-    /// Handles a peer's word about its rails.
-    pub(in super::super) fn handle_rail_word(&mut self, rank: u32, word: u64) {
+    /// Handles a peer's word about its rails. Returns true if lanes have failed or were fenced, so that other lanes may take more
+    /// of operations that are split.
+    #[must_use]
+    pub(in super::super) fn handle_rail_word(&mut self, rank: u32, word: u64) -> bool {
         let Some(ways) = self.rails.peers.get_mut(rank as usize).filter(|_| word > 0) else {
-            return;
+            return false;
         };
         let bytes = word.to_le_bytes();
         let moves = u16::from_le_bytes([bytes[MOVES.start], bytes[MOVES.start + 1]]);
@@ -47,10 +49,13 @@ impl Portals {
         self.rails.asked.extend(new);
         let failed = before.working().without(ways.fences.working());
         if !failed.is_empty() || !fenced.is_empty() {
-            failed.iter().for_each(|lane| self.leave_lane(rank, lane));
+            failed
+                .iter()
+                .for_each(|lane| self.rails.leave_lane(rank, lane));
             self.find_home(rank);
-            self.continue_stripes_to(rank);
+            return true;
         }
+        false
     }
 
     /// Fails a lane on which the peer does not answer, and suspects the peer if it was the last lane. Returns true if lanes are
@@ -62,7 +67,7 @@ impl Portals {
         };
         if ways.fences.fail(lane) {
             self.resources.counters.lanes_failed.add(1);
-            self.leave_lane(rank, lane);
+            self.rails.leave_lane(rank, lane);
             self.find_home(rank);
         }
         !self.rails.peers[rank as usize].fences.working().is_empty()
@@ -95,39 +100,51 @@ impl Portals {
         }
         self.schedule_words(rank);
     }
+}
 
+impl Portals {
     /// Closes lanes that must be closed. This completes immediately unless operations are being delivered on them.
     pub(in super::super) fn close_lanes(&mut self) {
-        if self.rails.asked.is_empty() && self.rails.leaving.is_empty() {
+        if self.transport.rails.asked.is_empty() && self.transport.rails.leaving.is_empty() {
             return;
         }
-        let exports = Arc::clone(&self.resources.exports);
-        if self.rails.leaving.is_empty() {
-            self.rails.leaving = std::mem::take(&mut self.rails.asked);
-            exports.leave(lanes_of(&self.rails.leaving));
+        let exports = Arc::clone(&self.transport.resources.exports);
+        if self.transport.rails.leaving.is_empty() {
+            self.transport.rails.leaving = std::mem::take(&mut self.transport.rails.asked);
+            exports.leave(lanes_of(&self.transport.rails.leaving));
         }
-        let leaving = lanes_of(&self.rails.leaving);
-        let atomics = self.rail_of_atomics(exports.exposed_tables().atomics, leaving);
-        let own = self.rails.leaving.contains(&(0, self.me));
-        if own && !self.close_own_memory() || !exports.have_left(leaving, atomics) {
+        let leaving = lanes_of(&self.transport.rails.leaving);
+        let atomics = self
+            .transport
+            .rail_of_atomics(exports.exposed_tables().atomics, leaving);
+        let own = self
+            .transport
+            .rails
+            .leaving
+            .contains(&(0, self.transport.me));
+        if own && !self.lists.close_own_memory(&self.transport)
+            || !exports.have_left(leaving, atomics)
+        {
             return;
         }
-        for (lane, rank) in std::mem::take(&mut self.rails.leaving) {
-            self.rails.peers[rank as usize].fences.close(lane);
-            self.continue_stripes_to(rank);
+        for (lane, rank) in std::mem::take(&mut self.transport.rails.leaving) {
+            self.transport.rails.peers[rank as usize].fences.close(lane);
+            self.commands.continue_stripes_to(&mut self.transport, rank);
         }
-        self.hear_of_own_rails();
+        let (me, own) = (
+            self.transport.me,
+            self.transport.rail_word(self.transport.me),
+        );
+        if self.transport.handle_rail_word(me, own) {
+            self.commands.continue_stripes_to(&mut self.transport, me);
+        }
         // Peers that were never met are notified too, because they may have to find this rank's memory later.
-        for rank in (0..).take(self.peers.len()) {
-            if self.peer(rank).state == PortalsPeerState::Up && rank != self.me {
-                self.schedule_words(rank);
+        for rank in (0..).take(self.transport.peers.len()) {
+            if self.transport.peer(rank).state == PortalsPeerState::Up && rank != self.transport.me
+            {
+                self.transport.schedule_words(rank);
             }
         }
-    }
-
-    fn hear_of_own_rails(&mut self) {
-        let own = self.rail_word(self.me);
-        self.handle_rail_word(self.me, own);
     }
 }
 

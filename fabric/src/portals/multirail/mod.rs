@@ -34,20 +34,22 @@ use std::{
 pub(super) use self::rail_exports::RailExports;
 use self::stripes::PortalsStripedOp;
 use super::{
-    calls::{Eq, Md, PortalsNi},
+    calls::{Eq, Md, PortalsCallError, PortalsNi},
     config::{Interface, PortalsConfig},
-    driver_state::Portals,
     eager_slabs::EagerSlabs,
     event::PortalsProcess,
+    exports,
+    onesided::no_step,
     peer::PortalsPeerState,
     prepare::{BOARD_LEN, queue},
-    rma_calls::MdSpan,
+    rma_calls::{MdSpan, RemoteTarget},
     send_pool::HEADER_MAX,
+    transport::PortalsTransport,
 };
 use crate::{
     driver::LocalRange,
     lanes::{LaneFences, LaneSet, LaneSpeed, LaneSpeeds, RAILS_MAX, pair},
-    memory::MemoryRegion,
+    memory::{MemoryRegion, RemoteRegion},
 };
 
 /// An interface, and the objects beside exposed memory by which peers reach it.
@@ -247,7 +249,7 @@ impl PortalsRails {
     }
 }
 
-impl Portals {
+impl PortalsTransport {
     /// Returns the rail for messages and words to a peer, and the peer's process on it.
     pub(super) fn home(&self, to: u32) -> (&PortalsRail, PortalsProcess) {
         let (peer, lane) = (self.peer(to), self.peer(to).home);
@@ -306,6 +308,27 @@ impl Portals {
                 Some((address.process, address.tables.rdma))
             }
         }
+    }
+
+    /// Returns the location of a peer's memory on a lane.
+    pub(super) fn remote_target(
+        &self,
+        to: u32,
+        lane: u32,
+        key: RemoteRegion,
+        at: u64,
+        len: usize,
+    ) -> Result<RemoteTarget, PortalsCallError> {
+        let peer = self.peer(to);
+        let named = exports::target(key, peer.owner(to), len);
+        let (match_bits, offset) = named.ok_or_else(no_step)?;
+        let (process, pt) = self.place(to, lane).ok_or_else(no_step)?;
+        Ok(RemoteTarget {
+            process,
+            pt,
+            match_bits,
+            offset: offset + at,
+        })
     }
 }
 

@@ -2,11 +2,12 @@
 
 use super::super::{
     calls::PortalsCallError,
-    driver_state::Portals,
     event::PortalsOutcome,
-    onesided::{PortalsRmaCommand, PortalsRmaOp, RESERVED, failure, no_step, unreached},
+    onesided::{PortalsCommands, PortalsRmaCommand, PortalsRmaOp, failure, no_step, unreached},
     peer::UserPtr,
+    transport::{PortalsTransport, RESERVED},
 };
+use super::PortalsRails;
 use crate::{
     driver::{CommandFailure, LocalRange},
     lanes::{LaneSet, LaneStripe, PieceId, RAILS_MAX, STRIPE_MIN, StripePiece, StripeProgress},
@@ -72,24 +73,41 @@ impl PortalsStripedOp {
     }
 }
 
-impl Portals {
+impl PortalsRails {
+    /// Stops all operations to a peer from using this lane.
+    pub(super) fn leave_lane(&mut self, rank: u32, lane: u32) {
+        let others = self.lanes(rank);
+        for slot in self.towards(rank) {
+            if let Some(striped) = self.striped.get_mut(&slot) {
+                striped.stripe.handle_failed(lane, others);
+            }
+        }
+    }
+}
+
+impl PortalsCommands {
     /// Starts a move over several lanes, if possible. Returns false if the move must use one lane.
-    pub(in super::super) fn stripe(&mut self, slot: u32, work: &PortalsRmaCommand) -> bool {
+    pub(in super::super) fn stripe(
+        &mut self,
+        transport: &mut PortalsTransport,
+        slot: u32,
+        work: &PortalsRmaCommand,
+    ) -> bool {
         let Some((local, key)) = ends_of(work) else {
             return false;
         };
-        let careful =
-            self.resources.ni.wire.damaged_lens.is_some() || !self.resources.ni.async_progress;
-        if careful || !self.rails.are_several() || key.name().is_some() {
+        let careful = transport.resources.ni.wire.damaged_lens.is_some()
+            || !transport.resources.ni.async_progress;
+        if careful || !transport.rails.are_several() || key.name().is_some() {
             return false;
         }
         let len = local.len() as u64;
         let lanes = if len < STRIPE_MIN {
-            self.lane_of_short(work.to)
+            lane_of_short(transport, work.to)
         } else {
-            self.rails.lanes(work.to)
+            transport.rails.lanes(work.to)
         };
-        let rails = &mut self.rails;
+        let rails = &mut transport.rails;
         let striped = PortalsStripedOp {
             to: work.to,
             stripe: LaneStripe::new(len, &rails.speeds, lanes, rails.piece_max),
@@ -100,110 +118,43 @@ impl Portals {
             moved: false,
         };
         rails.striped.insert(slot, striped);
-        self.go_on(slot);
+        self.go_on(transport, slot);
         true
     }
 
-    /// Returns the home lane, or another lane if the memory is not accessible by the home lane.
-    fn lane_of_short(&self, to: u32) -> LaneSet {
-        let lanes = self.rails.lanes(to);
-        let home = LaneSet::EMPTY.with(self.peer(to).home.into());
-        let first = lanes.iter().next();
-        let first = first.map_or(LaneSet::EMPTY, |lane| LaneSet::EMPTY.with(lane));
-        if lanes.and(home).is_empty() {
-            first
-        } else {
-            home
-        }
-    }
-
     /// Passes to the lanes what they have room for, or ends the operation.
-    fn go_on(&mut self, slot: u32) {
-        let Some(mut striped) = self.rails.striped.remove(&slot) else {
+    fn go_on(&mut self, transport: &mut PortalsTransport, slot: u32) {
+        let Some(mut striped) = transport.rails.striped.remove(&slot) else {
             return;
         };
-        let Some(work) = self.operations.work_in(slot) else {
+        let Some(work) = self.slots.work_in(slot) else {
             return;
         };
-        striped.repeat(self.rails.fenced(striped.to));
-        while self.feed(slot, &work, &mut striped) {
-            striped.repeat(self.rails.fenced(striped.to));
+        striped.repeat(transport.rails.fenced(striped.to));
+        while feed(transport, slot, &work, &mut striped) {
+            striped.repeat(transport.rails.fenced(striped.to));
         }
         let Some(end) = striped.end() else {
-            self.rails.striped.insert(slot, striped);
+            transport.rails.striped.insert(slot, striped);
             return;
         };
         match end {
-            PortalsStripeOutcome::Done => self.moved(slot, work, Ok(())),
-            PortalsStripeOutcome::Anew => self.operations.schedule_retry(slot),
-            PortalsStripeOutcome::Failed(why) => self.moved(slot, work, Err(why)),
-        }
-    }
-
-    /// Passes pieces to the lanes. Returns true if a lane was left, so that others may take more.
-    fn feed(
-        &mut self,
-        slot: u32,
-        work: &PortalsRmaCommand,
-        striped: &mut PortalsStripedOp,
-    ) -> bool {
-        for lane in striped.stripe.lanes().iter() {
-            while striped.failure.is_none() {
-                if self.credits <= RESERVED {
-                    self.rails.needs_room = true;
-                    return false;
-                }
-                let Some(piece) = striped.stripe.poll_piece(lane, &self.rails.speeds) else {
-                    break;
-                };
-                let Err(refused) = self.put_or_get(slot, work, &piece) else {
-                    self.credits -= 1;
-                    self.refusals = 0;
-                    self.resources.counters.pieces.add(1);
-                    self.count_sent(lane, piece.range.end - piece.range.start);
-                    striped.in_flight[lane as usize] += 1;
-                    continue;
-                };
-                striped.stripe.refuse(piece.id);
-                if self.is_for_later(&refused) {
-                    self.rails.needs_room = true;
-                    return false;
-                }
-                self.do_without(striped, lane, CommandFailure::Transport(refused.into()));
-                return true;
-            }
-        }
-        false
-    }
-
-    fn put_or_get(
-        &self,
-        slot: u32,
-        work: &PortalsRmaCommand,
-        piece: &StripePiece,
-    ) -> Result<(), PortalsCallError> {
-        let (local, key) = ends_of(work).ok_or_else(no_step)?;
-        let [from, to] = [piece.range.start, piece.range.end].map(in_memory);
-        let remote =
-            self.remote_target(work.to, piece.lane, key, piece.range.start, local.len())?;
-        let rail = &self.resources.rails[piece.lane as usize];
-        let user = UserPtr::Piece(slot, piece.lane, piece.id.0).bits();
-        let span = rail.local_span(local.slice(from, to - from), user);
-        match work.op {
-            PortalsRmaOp::Put(..) => rail.ni.put(span, remote, 0, true),
-            _ => rail.ni.get(span, remote),
+            PortalsStripeOutcome::Done => self.moved(transport, slot, work, Ok(())),
+            PortalsStripeOutcome::Anew => self.slots.schedule_retry(slot),
+            PortalsStripeOutcome::Failed(why) => self.moved(transport, slot, work, Err(why)),
         }
     }
 
     /// Handles the completion of a piece.
     pub(in super::super) fn handle_piece_end(
         &mut self,
+        transport: &mut PortalsTransport,
         slot: u32,
         lane: u32,
         piece: u32,
         end: PortalsOutcome,
     ) {
-        let Some(mut striped) = self.rails.striped.remove(&slot) else {
+        let Some(mut striped) = transport.rails.striped.remove(&slot) else {
             return;
         };
         let told_not = &mut striped.in_flight[lane as usize];
@@ -221,71 +172,147 @@ impl Portals {
         match end {
             PortalsOutcome::Success => {
                 striped.stripe.handle_landed(piece);
-                self.peers[to as usize].answers += 1;
+                transport.peers[to as usize].answers += 1;
             }
             _ if fails => {
                 striped.without = striped.without.without(LaneSet::EMPTY.with(lane));
                 striped.cause = Some(failure(end));
-                let others = self.rails.lanes(to).without(LaneSet::EMPTY.with(lane));
+                let others = transport.rails.lanes(to).without(LaneSet::EMPTY.with(lane));
                 striped.stripe.handle_failed(lane, others);
             }
             _ => {
                 // Nothing was written. If no other lane has an entry either, the key is wrong.
                 striped.stripe.refuse(piece);
                 striped.moved |= end == PortalsOutcome::Moved;
-                self.do_without(&mut striped, lane, failure(end));
+                do_without(transport, &mut striped, lane, failure(end));
             }
         }
-        self.rails.striped.insert(slot, striped);
+        transport.rails.striped.insert(slot, striped);
         if fails {
-            self.fail_lane(to, lane);
+            transport.fail_lane(to, lane);
         }
-        self.go_on(slot);
+        self.go_on(transport, slot);
     }
 
-    fn do_without(&self, striped: &mut PortalsStripedOp, lane: u32, why: CommandFailure) {
-        striped.without = striped.without.with(lane);
-        striped.cause = Some(why);
-        let others = self.rails.lanes(striped.to).without(striped.without);
-        striped.stripe.handle_failed(lane, others);
-    }
-
-    /// Stops all operations to a peer from using this lane.
-    pub(super) fn leave_lane(&mut self, rank: u32, lane: u32) {
-        let others = self.rails.lanes(rank);
-        for slot in self.rails.towards(rank) {
-            if let Some(striped) = self.rails.striped.get_mut(&slot) {
-                striped.stripe.handle_failed(lane, others);
-            }
-        }
-    }
-
-    pub(super) fn continue_stripes_to(&mut self, rank: u32) {
-        let slots = self.rails.towards(rank).into_iter();
-        slots.for_each(|slot| self.go_on(slot));
+    pub(in super::super) fn continue_stripes_to(
+        &mut self,
+        transport: &mut PortalsTransport,
+        rank: u32,
+    ) {
+        let slots = transport.rails.towards(rank).into_iter();
+        slots.for_each(|slot| self.go_on(transport, slot));
     }
 
     /// Continues operations that found no room before.
-    pub(in super::super) fn continue_stripes(&mut self) {
-        if self.credits > RESERVED && std::mem::take(&mut self.rails.needs_room) {
-            let slots: Vec<_> = self.rails.striped.keys().copied().collect();
+    pub(in super::super) fn continue_stripes(&mut self, transport: &mut PortalsTransport) {
+        if transport.credits > RESERVED && std::mem::take(&mut transport.rails.needs_room) {
+            let slots: Vec<_> = transport.rails.striped.keys().copied().collect();
             for slot in slots {
-                if !self.rails.needs_room {
-                    self.go_on(slot);
+                if !transport.rails.needs_room {
+                    self.go_on(transport, slot);
                 }
             }
         }
     }
 
     /// Fails the operations to a dead peer.
-    pub(in super::super) fn give_up_stripes(&mut self, rank: u32) {
-        for slot in self.rails.towards(rank) {
-            if let Some(striped) = self.rails.striped.get_mut(&slot) {
+    pub(in super::super) fn give_up_stripes(
+        &mut self,
+        transport: &mut PortalsTransport,
+        rank: u32,
+    ) {
+        for slot in transport.rails.towards(rank) {
+            if let Some(striped) = transport.rails.striped.get_mut(&slot) {
                 striped.failure.get_or_insert(CommandFailure::PeerDown);
             }
-            self.go_on(slot);
+            self.go_on(transport, slot);
         }
     }
+}
+
+/// Returns the home lane, or another lane if the memory is not accessible by the home lane.
+fn lane_of_short(transport: &PortalsTransport, to: u32) -> LaneSet {
+    let lanes = transport.rails.lanes(to);
+    let home = LaneSet::EMPTY.with(transport.peer(to).home.into());
+    let first = lanes.iter().next();
+    let first = first.map_or(LaneSet::EMPTY, |lane| LaneSet::EMPTY.with(lane));
+    if lanes.and(home).is_empty() {
+        first
+    } else {
+        home
+    }
+}
+
+/// Passes pieces to the lanes. Returns true if a lane was left, so that others may take more.
+fn feed(
+    transport: &mut PortalsTransport,
+    slot: u32,
+    work: &PortalsRmaCommand,
+    striped: &mut PortalsStripedOp,
+) -> bool {
+    for lane in striped.stripe.lanes().iter() {
+        while striped.failure.is_none() {
+            if transport.credits <= RESERVED {
+                transport.rails.needs_room = true;
+                return false;
+            }
+            let Some(piece) = striped.stripe.poll_piece(lane, &transport.rails.speeds) else {
+                break;
+            };
+            let Err(refused) = put_or_get(transport, slot, work, &piece) else {
+                transport.credits -= 1;
+                transport.refusals = 0;
+                transport.resources.counters.pieces.add(1);
+                transport.count_sent(lane, piece.range.end - piece.range.start);
+                striped.in_flight[lane as usize] += 1;
+                continue;
+            };
+            striped.stripe.refuse(piece.id);
+            if transport.is_for_later(&refused) {
+                transport.rails.needs_room = true;
+                return false;
+            }
+            do_without(
+                transport,
+                striped,
+                lane,
+                CommandFailure::Transport(refused.into()),
+            );
+            return true;
+        }
+    }
+    false
+}
+
+fn put_or_get(
+    transport: &PortalsTransport,
+    slot: u32,
+    work: &PortalsRmaCommand,
+    piece: &StripePiece,
+) -> Result<(), PortalsCallError> {
+    let (local, key) = ends_of(work).ok_or_else(no_step)?;
+    let [from, to] = [piece.range.start, piece.range.end].map(in_memory);
+    let remote =
+        transport.remote_target(work.to, piece.lane, key, piece.range.start, local.len())?;
+    let rail = &transport.resources.rails[piece.lane as usize];
+    let user = UserPtr::Piece(slot, piece.lane, piece.id.0).bits();
+    let span = rail.local_span(local.slice(from, to - from), user);
+    match work.op {
+        PortalsRmaOp::Put(..) => rail.ni.put(span, remote, 0, true),
+        _ => rail.ni.get(span, remote),
+    }
+}
+
+fn do_without(
+    transport: &PortalsTransport,
+    striped: &mut PortalsStripedOp,
+    lane: u32,
+    why: CommandFailure,
+) {
+    striped.without = striped.without.with(lane);
+    striped.cause = Some(why);
+    let others = transport.rails.lanes(striped.to).without(striped.without);
+    striped.stripe.handle_failed(lane, others);
 }
 
 /// Returns the memory that a put or a get moves.

@@ -7,10 +7,10 @@
 use super::{
     super::{
         calls::{AddressRange, Ct, Me, PortalsCallError},
-        driver_state::Portals,
         match_entries::RawEntry,
+        transport::PortalsTransport,
     },
-    quiet,
+    PortalsTaskLists, quiet,
 };
 use crate::driver::{CommandFailure, CommandToken};
 
@@ -33,10 +33,11 @@ pub(super) struct LandingTarget {
     pub(super) from: u32,
 }
 
-impl Portals {
+impl PortalsTaskLists {
     /// Appends an entry for one put. Once all its data has arrived, it counts at `ct` of the counters `serial`.
     pub(super) fn post_landing(
         &mut self,
+        transport: &PortalsTransport,
         place: &LandingTarget,
         serial: u32,
         ct: Ct,
@@ -44,14 +45,14 @@ impl Portals {
     ) -> Result<(), PortalsCallError> {
         let len = place.memory.len;
         let bytes = if len > WHOLE {
-            Some(self.count_bytes(len, ct)?)
+            Some(self.count_bytes(transport, len, ct)?)
         } else {
             None
         };
-        let appended = self.append_landing(place, ct, bytes);
-        let entry = appended.inspect_err(|_| self.spare_bytes(bytes))?;
-        self.resources.counters.all.entries.add(1);
-        self.lists.landings.push(LandingEntry {
+        let appended = place.append(transport, ct, bytes);
+        let entry = appended.inspect_err(|_| self.spare_bytes(transport, bytes))?;
+        transport.resources.counters.all.entries.add(1);
+        self.landings.push(LandingEntry {
             entry,
             from: place.from,
             token,
@@ -62,54 +63,28 @@ impl Portals {
     }
 
     /// Returns a counter that adds one to `ct` after `len` bytes.
-    fn count_bytes(&mut self, len: u64, ct: Ct) -> Result<Ct, PortalsCallError> {
-        let ni = &self.resources.ni;
-        let bytes = match self.lists.spare.pop() {
+    fn count_bytes(
+        &mut self,
+        transport: &PortalsTransport,
+        len: u64,
+        ct: Ct,
+    ) -> Result<Ct, PortalsCallError> {
+        let ni = &transport.resources.ni;
+        let bytes = match self.spare.pop() {
             Some(bytes) => bytes,
             None => ni.ct_alloc()?,
         };
         let triggered = ni.inc_when(ct, 1, (bytes, len));
-        triggered.inspect_err(|_| self.lists.spare.push(bytes))?;
+        triggered.inspect_err(|_| self.spare.push(bytes))?;
         Ok(bytes)
     }
 
-    fn append_landing(
-        &self,
-        place: &LandingTarget,
-        ct: Ct,
-        bytes: Option<Ct>,
-    ) -> Result<Me, PortalsCallError> {
-        let profile = self.resources.ni.profile();
-        let options = &profile.options;
-        let in_bytes = match bytes {
-            Some(_) => options.me_event_ct_bytes,
-            None => 0,
-        };
-        let entry = RawEntry {
-            memory: place.memory,
-            options: quiet(profile)
-                | options.me_op_put
-                | options.me_use_once
-                | options.me_no_truncate
-                | options.me_event_ct_comm
-                | in_bytes,
-            match_bits: place.match_bits,
-            ignore_bits: 0,
-            min_free: 0,
-            ct: Some(bytes.unwrap_or(ct)),
-            from: Some(self.peer(place.from).address.process),
-            overflow: false,
-        };
-        let lists = self.address.tables.lists;
-        self.resources.ni.append_raw(lists, &entry, 0)
-    }
-
     /// Makes a byte counter available for other entries, once nothing arrives at its entry any more.
-    pub(super) fn spare_bytes(&mut self, bytes: Option<Ct>) {
+    pub(super) fn spare_bytes(&mut self, transport: &PortalsTransport, bytes: Option<Ct>) {
         if let Some(ct) = bytes {
-            self.resources.ni.ct_cancel(ct);
-            self.resources.ni.ct_reset(ct);
-            self.lists.spare.push(ct);
+            transport.resources.ni.ct_cancel(ct);
+            transport.resources.ni.ct_reset(ct);
+            self.spare.push(ct);
         }
     }
 
@@ -118,71 +93,117 @@ impl Portals {
     ///
     /// Returns false while one of their puts may still read its memory. That means that something has counted by mistake, because
     /// the lists wait for the completion of their own puts as well.
-    pub(in super::super) fn forget_offers(&mut self, token: CommandToken) -> bool {
-        if self.is_putting(token) {
+    pub(in super::super) fn forget_offers(
+        &mut self,
+        transport: &PortalsTransport,
+        token: CommandToken,
+    ) -> bool {
+        if self.is_putting(transport, token) {
             return false;
         }
-        self.forget_landings(|landing| landing.token == token);
+        self.forget_landings(transport, |landing| landing.token == token);
         true
     }
 
     /// Returns true if a put of these lists is in flight.
-    fn is_putting(&self, token: CommandToken) -> bool {
-        let ni = &self.resources.ni;
-        self.lists.trigger_slots.values().any(|slot| {
+    fn is_putting(&self, transport: &PortalsTransport, token: CommandToken) -> bool {
+        let ni = &transport.resources.ni;
+        self.trigger_slots.values().any(|slot| {
             let work = slot.task.as_ref().filter(|work| work.token == token);
             work.is_some_and(|work| work.puts() && !work.is_over(ni.ct_get(slot.pair.go)))
         })
     }
 
-    pub(super) fn forget_landings(&mut self, is_it: impl Fn(&LandingEntry) -> bool) {
-        let landings = std::mem::take(&mut self.lists.landings);
+    pub(super) fn forget_landings(
+        &mut self,
+        transport: &PortalsTransport,
+        is_it: impl Fn(&LandingEntry) -> bool,
+    ) {
+        let landings = std::mem::take(&mut self.landings);
         let (come, others): (Vec<_>, Vec<_>) = landings.into_iter().partition(is_it);
-        self.lists.landings = others;
+        self.landings = others;
         come.iter()
-            .for_each(|landing| self.spare_bytes(landing.bytes));
+            .for_each(|landing| self.spare_bytes(transport, landing.bytes));
     }
 
     /// Withdraws the published landings of these lists. Returns true if nothing arrives at any of them any more.
-    pub(super) fn close_landings(&mut self, token: CommandToken) -> bool {
+    pub(super) fn close_landings(
+        &mut self,
+        transport: &PortalsTransport,
+        token: CommandToken,
+    ) -> bool {
         let mut closed = true;
-        for landing in std::mem::take(&mut self.lists.landings) {
+        for landing in std::mem::take(&mut self.landings) {
             let is_it = landing.token == token;
             if !is_it {
-                self.lists.landings.push(landing);
+                self.landings.push(landing);
             } else if matches!(
-                self.resources.ni.unlink(landing.entry),
+                transport.resources.ni.unlink(landing.entry),
                 Err(PortalsCallError::InUse)
             ) {
                 closed = false;
-                self.lists.landings.push(landing);
+                self.landings.push(landing);
             } else {
-                self.spare_bytes(landing.bytes);
+                self.spare_bytes(transport, landing.bytes);
             }
         }
         closed
     }
 
     /// Gives up the published landings to a dead rank, whose data will not arrive, or not completely.
-    pub(in super::super) fn give_up_landings(&mut self, rank: u32) {
-        let (of_rank, others): (Vec<_>, Vec<_>) = std::mem::take(&mut self.lists.landings)
+    pub(in super::super) fn give_up_landings(&mut self, transport: &PortalsTransport, rank: u32) {
+        let (of_rank, others): (Vec<_>, Vec<_>) = std::mem::take(&mut self.landings)
             .into_iter()
             .partition(|landing| landing.from == rank);
-        self.lists.landings = others;
+        self.landings = others;
         for landing in of_rank {
-            let unlinked = self.resources.ni.unlink(landing.entry);
+            let unlinked = transport.resources.ni.unlink(landing.entry);
             if matches!(unlinked, Err(PortalsCallError::InUse)) {
-                self.lists.landings.push(landing);
-                self.break_off(landing.token, CommandFailure::PeerDown);
+                self.landings.push(landing);
+                self.break_off(transport, landing.token, CommandFailure::PeerDown);
                 continue;
             }
-            let broken = |ct: Ct| self.resources.ni.ct_get(ct).failure > 0;
+            let broken = |ct: Ct| transport.resources.ni.ct_get(ct).failure > 0;
             let has_come = unlinked.is_err() && !landing.bytes.is_some_and(broken);
-            self.spare_bytes(landing.bytes);
+            self.spare_bytes(transport, landing.bytes);
             if !has_come {
-                self.break_off(landing.token, CommandFailure::PeerDown);
+                self.break_off(transport, landing.token, CommandFailure::PeerDown);
             }
         }
+    }
+}
+
+impl LandingTarget {
+    /// Appends the entry, which counts at `bytes`, or else at `ct`.
+    fn append(
+        &self,
+        transport: &PortalsTransport,
+        ct: Ct,
+        bytes: Option<Ct>,
+    ) -> Result<Me, PortalsCallError> {
+        let profile = transport.resources.ni.profile();
+        let options = &profile.options;
+        let in_bytes = match bytes {
+            Some(_) => options.me_event_ct_bytes,
+            None => 0,
+        };
+        let entry = RawEntry {
+            memory: self.memory,
+            options: quiet(profile)
+                | options.me_op_put
+                | options.me_use_once
+                | options.me_no_truncate
+                | options.me_event_ct_comm
+                | in_bytes,
+            match_bits: self.match_bits,
+            ignore_bits: 0,
+            min_free: 0,
+            ct: Some(bytes.unwrap_or(ct)),
+            from: Some(transport.peer(self.from).address.process),
+            overflow: false,
+        };
+        let lists = transport.address.tables.lists;
+        transport.resources.ni.append_raw(lists, &entry, 0)
     }
 }
 

@@ -1,33 +1,38 @@
 //! Recovery from lost events: the counters show what has happened.
 
 use super::{
-    super::driver_state::Portals,
-    PolledWait,
+    super::{onesided::PortalsCommands, transport::PortalsTransport},
+    PolledWait, PortalsTaskLists,
     trigger_slots::{SlotTask, TaskFallback},
 };
 use crate::driver::CommandFailure;
 
-impl Portals {
+impl PortalsTaskLists {
     /// Finds out from the counters what lost events would have reported. Failed lists end with `why`.
-    pub(super) fn recover_lost_events(&mut self, why: impl Fn() -> CommandFailure) {
-        let ni = std::sync::Arc::clone(&self.resources.ni);
-        let lists = self.lists.lists.iter();
+    pub(super) fn recover_lost_events(
+        &mut self,
+        commands: &mut PortalsCommands,
+        transport: &mut PortalsTransport,
+        why: impl Fn() -> CommandFailure,
+    ) {
+        let ni = std::sync::Arc::clone(&transport.resources.ni);
+        let lists = self.lists.iter();
         let begun = lists.filter(|(_, list)| ni.ct_get(list.begun).sum() >= list.count);
         let begun: Vec<u32> = begun.map(|(id, _)| *id).collect();
-        begun.into_iter().for_each(|id| self.list_begun(id));
+        begun
+            .into_iter()
+            .for_each(|id| self.list_begun(transport, id));
         // The other watches are still waiting, so no event was due for them.
-        let met = self.lists.watches.iter();
-        let met = met.filter(|(_, watch)| self.is_met(watch.waits()));
+        let met = self.watches.iter();
+        let met = met.filter(|(_, watch)| self.is_met(transport, watch.waits()));
         let met: Vec<u32> = met.map(|(id, _)| *id).collect();
         let is_new =
             |polled: &PolledWait| !matches!(polled, PolledWait::Watch(id) if met.contains(id));
-        self.lists.polled.retain(is_new);
-        self.lists
-            .polled
-            .extend(met.into_iter().map(PolledWait::Watch));
+        self.polled.retain(is_new);
+        self.polled.extend(met.into_iter().map(PolledWait::Watch));
         let mut broken = Vec::new();
         let mut due = Vec::new();
-        for (id, slot) in &self.lists.trigger_slots {
+        for (id, slot) in &self.trigger_slots {
             let count = ni.ct_get(slot.pair.go);
             match &slot.task {
                 Some(work) if count.failure > 0 => broken.push(work.token),
@@ -41,9 +46,10 @@ impl Portals {
                 _ => {}
             }
         }
-        due.into_iter().for_each(|id| self.task_due(id));
+        due.into_iter()
+            .for_each(|id| self.task_due(commands, transport, id));
         for token in broken {
-            self.break_off(token, why());
+            self.break_off(transport, token, why());
         }
     }
 }

@@ -5,18 +5,19 @@ use bytemuck::Zeroable;
 use super::{
     super::{
         calls::{self, AddressRange, Ct, Me, PortalsCallError},
-        driver_state::Portals,
         match_entries::RawEntry,
         multirail::LaneAvailability,
         peer::PortalsPeerState,
         rma_calls::RemoteTarget,
+        transport::PortalsTransport,
     },
+    PortalsTaskLists,
     landings::LandingTarget,
     match_bits, piece_max, quiet,
     trigger_slots::TaskFallback,
 };
 use crate::{
-    driver::{CommandToken, LocalRange, TaskLists as _, WorldRank},
+    driver::{CommandToken, LocalRange, WorldRank},
     memory::{MemoryRegion, RemoteRegion},
     offload::{
         LocalCounter, PairKey, PutLanding, PutTarget, RemoteCounter, TaskAction, TypedOperator,
@@ -69,10 +70,11 @@ impl TriggeredPlan {
     }
 }
 
-impl Portals {
+impl PortalsTaskLists {
     /// Returns the operations of a task, and the data for its failure.
     pub(super) fn plan(
         &mut self,
+        transport: &PortalsTransport,
         action: &TaskAction,
         token: CommandToken,
     ) -> Result<(TriggeredPlan, TaskFallback), PortalsCallError> {
@@ -82,24 +84,24 @@ impl Portals {
             | TaskAction::Combine { done, .. } => done.as_ref(),
             TaskAction::PublishLanding { .. } | TaskAction::Count { .. } => None,
         };
-        let done = done.map(|done| self.cell_of(done)).transpose()?;
+        let done = done.map(|done| self.cell_of(transport, done)).transpose()?;
         let native = match action {
             TaskAction::Put {
                 to, from, target, ..
-            } => self.plan_put(*to, *from, target, done),
+            } => plan_put(transport, *to, *from, target, done),
             TaskAction::PublishLanding {
                 to,
                 landing,
                 count,
                 pair: Some(pair),
                 ..
-            } => self.plan_offer(*to, landing, *pair, *count, token)?,
+            } => self.plan_offer(transport, *to, landing, *pair, *count, token)?,
             TaskAction::PublishLanding { .. } => None,
-            TaskAction::Count { to, counter, by } => self.plan_count(*to, *counter, *by),
-            TaskAction::Copy { from, into, .. } => self.plan_copy(*from, *into, done),
+            TaskAction::Count { to, counter, by } => self.plan_count(transport, *to, *counter, *by),
+            TaskAction::Copy { from, into, .. } => self.plan_copy(transport, *from, *into, done),
             TaskAction::Combine {
                 from, into, how, ..
-            } => self.plan_combine(*from, *into, *how, done),
+            } => self.plan_combine(transport, *from, *into, *how, done),
         };
         // Impossible actions are passed to the host, too, where they fail when they are due.
         Ok(native.unwrap_or_else(|| {
@@ -110,56 +112,23 @@ impl Portals {
         }))
     }
 
-    fn cell_of(&mut self, counter: &LocalCounter) -> Result<Ct, PortalsCallError> {
-        let spot = self.resources.exports.counter_id(counter);
+    fn cell_of(
+        &mut self,
+        transport: &PortalsTransport,
+        counter: &LocalCounter,
+    ) -> Result<Ct, PortalsCallError> {
+        let spot = transport.resources.exports.counter_id(counter);
         let spot = spot.ok_or_else(|| {
             PortalsCallError::Permanent(
                 "a task adds to a counter that is not of `LocalCounters::for_tasks`".to_owned(),
             )
         })?;
-        self.task_counter(spot)
-    }
-
-    fn plan_put(
-        &self,
-        to: WorldRank,
-        from: LocalRange,
-        target: &PutTarget,
-        done: Option<Ct>,
-    ) -> Option<(TriggeredPlan, TaskFallback)> {
-        let (remote, count, presumed) = match target {
-            PutTarget::Known { into, count } => {
-                let remote = self.remote_by_first(to.0, *into, from.len())?;
-                let count = match count {
-                    Some(count) => Some(self.remote_count(to, *count)?),
-                    None => None,
-                };
-                (remote, count, None)
-            }
-            PutTarget::FromLanding {
-                region,
-                offset,
-                word,
-                pair,
-            } => {
-                let bits = match_bits::data((*pair)?, *word, from.len() as u64)?;
-                let remote = self.remote_list_entry(to, self.peer(to.0).address.own_bits(bits))?;
-                presume(region, *offset, *word, from.len());
-                (remote, None, Some((region.clone(), *offset)))
-            }
-        };
-        let fits = from.len() as u64 <= self.resources.ni.limits.max_msg_size;
-        let plan = TriggeredPlan::Put {
-            from: AddressRange::exposed(from),
-            remote,
-            count,
-            done,
-        };
-        (fits && self.is_up(to)).then_some((plan, TaskFallback::Put(to.0, presumed)))
+        self.task_counter(transport, spot)
     }
 
     fn plan_offer(
         &mut self,
+        transport: &PortalsTransport,
         to: WorldRank,
         landing: &PutLanding,
         pair: PairKey,
@@ -170,18 +139,20 @@ impl Portals {
         let memory = if len == 0 {
             Some(0)
         } else {
-            self.resources.exports.address_of(landing.into)
+            transport.resources.exports.address_of(landing.into)
         };
-        let ends = landing
-            .count
-            .words_key()
-            .and_then(|key| Some((self.own_spot(key)?, self.own_task_counter(key)?)));
+        let ends = landing.count.words_key().and_then(|key| {
+            Some((
+                self.own_spot(transport, key)?,
+                self.own_task_counter(transport, key)?,
+            ))
+        });
         let (Some(remote), Some(start), Some((spot, ct)), Some(match_bits), true) = (
-            self.remote_count(to, count),
+            transport.remote_count(to, count),
             memory,
             ends,
-            match_bits::data(pair, landing.word, len).map(|bits| self.address.own_bits(bits)),
-            self.is_up(to) && len <= self.resources.ni.limits.max_msg_size,
+            match_bits::data(pair, landing.word, len).map(|bits| transport.address.own_bits(bits)),
+            transport.is_up(to) && len <= transport.resources.ni.limits.max_msg_size,
         ) else {
             return Ok(None);
         };
@@ -190,7 +161,7 @@ impl Portals {
             match_bits,
             from: to.0,
         };
-        self.post_landing(&place, spot.serial, ct, token)?;
+        self.post_landing(transport, &place, spot.serial, ct, token)?;
         Ok(Some((
             TriggeredPlan::Count(remote),
             TaskFallback::Count(to.0, remote),
@@ -199,16 +170,17 @@ impl Portals {
 
     fn plan_count(
         &mut self,
+        transport: &PortalsTransport,
         to: WorldRank,
         counter: RemoteCounter,
         by: u64,
     ) -> Option<(TriggeredPlan, TaskFallback)> {
-        let own = counter.words_key().filter(|_| to.0 == self.me);
-        if let Some(ct) = own.and_then(|key| self.own_task_counter(key)) {
+        let own = counter.words_key().filter(|_| to.0 == transport.me);
+        if let Some(ct) = own.and_then(|key| self.own_task_counter(transport, key)) {
             return Some((TriggeredPlan::Add(ct, by), TaskFallback::Nothing));
         }
-        let remote = self.remote_count(to, counter)?;
-        (by == 1 && self.is_up(to)).then_some((
+        let remote = transport.remote_count(to, counter)?;
+        (by == 1 && transport.is_up(to)).then_some((
             TriggeredPlan::Count(remote),
             TaskFallback::Count(to.0, remote),
         ))
@@ -216,24 +188,26 @@ impl Portals {
 
     fn plan_copy(
         &mut self,
+        transport: &PortalsTransport,
         from: LocalRange,
         into: LocalRange,
         done: Option<Ct>,
     ) -> Option<(TriggeredPlan, TaskFallback)> {
-        let most = self.resources.ni.limits.max_msg_size;
+        let most = transport.resources.ni.limits.max_msg_size;
         let fits = from.len() == into.len() && from.len() as u64 <= most;
         let plan = TriggeredPlan::Put {
             from: AddressRange::exposed(from),
-            remote: self.own_memory(into).filter(|_| fits)?,
+            remote: self.own_memory(transport, into).filter(|_| fits)?,
             count: None,
             done,
         };
-        Some((plan, TaskFallback::Put(self.me, None)))
+        Some((plan, TaskFallback::Put(transport.me, None)))
     }
 
     /// Plans the combination of a block of integers: as many atomics on this rank's own memory as it takes.
     fn plan_combine(
         &mut self,
+        transport: &PortalsTransport,
         from: LocalRange,
         into: LocalRange,
         how: TypedOperator,
@@ -242,8 +216,8 @@ impl Portals {
         let whole = from.len().is_multiple_of(how.integer.bytes());
         let fits =
             whole && from.len() == into.len() && from.len() <= self.list_limits().combine_max;
-        let remote = self.own_memory(into).filter(|_| fits)?;
-        let most = piece_max(&self.resources.ni).max(1);
+        let remote = self.own_memory(transport, into).filter(|_| fits)?;
+        let most = piece_max(&transport.resources.ni).max(1);
         let piece = |at: usize| {
             let offset = remote.offset + at as u64;
             let len = most.min(from.len() - at);
@@ -252,56 +226,44 @@ impl Portals {
         };
         let pieces = (0..from.len()).step_by(most).map(piece).collect();
         let plan = TriggeredPlan::Combine { pieces, how, done };
-        Some((plan, TaskFallback::Put(self.me, None)))
+        Some((plan, TaskFallback::Put(transport.me, None)))
     }
 
     /// Returns memory of this rank as its own lists reach it. Returns `None` if the library has no entry for that, or if this
     /// rank no longer reaches itself.
-    fn own_memory(&mut self, range: LocalRange) -> Option<RemoteTarget> {
-        if !self.is_by_first(self.me) {
+    fn own_memory(
+        &mut self,
+        transport: &PortalsTransport,
+        range: LocalRange,
+    ) -> Option<RemoteTarget> {
+        if !transport.is_by_first(transport.me) {
             return None;
         }
-        if self.lists.own.is_none() {
-            self.lists.own = self.open_own_memory().ok();
+        if self.own.is_none() {
+            self.own = open_own_memory(transport).ok();
         }
-        self.lists.own.map(|_| RemoteTarget {
-            process: self.address.process,
-            pt: self.address.tables.wakes,
+        self.own.map(|_| RemoteTarget {
+            process: transport.address.process,
+            pt: transport.address.tables.wakes,
             match_bits: match_bits::OWN,
             offset: AddressRange::exposed(range).start,
         })
     }
 
     /// Closes the path to this rank's own memory. Returns true if no operation accesses memory by that path any more.
-    pub(in super::super) fn close_own_memory(&mut self) -> bool {
-        let in_use =
-            |own: &mut Me| matches!(self.resources.ni.unlink(*own), Err(PortalsCallError::InUse));
-        self.lists.own.take_if(|own| !in_use(own));
-        self.lists.own.is_none()
-    }
-
-    /// Appends an entry over all memory for this rank alone.
-    ///
-    /// The entry is not behind the table entry of exposed memory. That one changes after a rail to a peer has failed, and
-    /// operations of lists may have been passed to the adapter before.
-    fn open_own_memory(&self) -> Result<Me, PortalsCallError> {
-        let profile = self.resources.ni.profile();
-        let entry = RawEntry {
-            memory: calls::span(None, profile),
-            options: quiet(profile) | profile.options.me_op_put | profile.options.me_no_truncate,
-            match_bits: match_bits::OWN,
-            ignore_bits: 0,
-            min_free: 0,
-            ct: None,
-            from: Some(self.address.process),
-            overflow: false,
+    pub(in super::super) fn close_own_memory(&mut self, transport: &PortalsTransport) -> bool {
+        let in_use = |own: &mut Me| {
+            matches!(
+                transport.resources.ni.unlink(*own),
+                Err(PortalsCallError::InUse)
+            )
         };
-        self.resources.counters.all.entries.add(1);
-        self.resources
-            .ni
-            .append_raw(self.address.tables.wakes, &entry, 0)
+        self.own.take_if(|own| !in_use(own));
+        self.own.is_none()
     }
+}
 
+impl PortalsTransport {
     /// Returns the location of a task counter at a peer.
     fn remote_count(&self, to: WorldRank, counter: RemoteCounter) -> Option<RemoteTarget> {
         let bits = match_bits::count(counter.words_key()?, self.peer(to.0).owner(to.0))?;
@@ -331,6 +293,68 @@ impl Portals {
     fn is_up(&self, to: WorldRank) -> bool {
         self.peer(to.0).state == PortalsPeerState::Up && self.is_by_first(to.0)
     }
+}
+
+fn plan_put(
+    transport: &PortalsTransport,
+    to: WorldRank,
+    from: LocalRange,
+    target: &PutTarget,
+    done: Option<Ct>,
+) -> Option<(TriggeredPlan, TaskFallback)> {
+    let (remote, count, presumed) = match target {
+        PutTarget::Known { into, count } => {
+            let remote = transport.remote_by_first(to.0, *into, from.len())?;
+            let count = match count {
+                Some(count) => Some(transport.remote_count(to, *count)?),
+                None => None,
+            };
+            (remote, count, None)
+        }
+        PutTarget::FromLanding {
+            region,
+            offset,
+            word,
+            pair,
+        } => {
+            let bits = match_bits::data((*pair)?, *word, from.len() as u64)?;
+            let remote =
+                transport.remote_list_entry(to, transport.peer(to.0).address.own_bits(bits))?;
+            presume(region, *offset, *word, from.len());
+            (remote, None, Some((region.clone(), *offset)))
+        }
+    };
+    let fits = from.len() as u64 <= transport.resources.ni.limits.max_msg_size;
+    let plan = TriggeredPlan::Put {
+        from: AddressRange::exposed(from),
+        remote,
+        count,
+        done,
+    };
+    (fits && transport.is_up(to)).then_some((plan, TaskFallback::Put(to.0, presumed)))
+}
+
+/// Appends an entry over all memory for this rank alone.
+///
+/// The entry is not behind the table entry of exposed memory. That one changes after a rail to a peer has failed, and
+/// operations of lists may have been passed to the adapter before.
+fn open_own_memory(transport: &PortalsTransport) -> Result<Me, PortalsCallError> {
+    let profile = transport.resources.ni.profile();
+    let entry = RawEntry {
+        memory: calls::span(None, profile),
+        options: quiet(profile) | profile.options.me_op_put | profile.options.me_no_truncate,
+        match_bits: match_bits::OWN,
+        ignore_bits: 0,
+        min_free: 0,
+        ct: None,
+        from: Some(transport.address.process),
+        overflow: false,
+    };
+    transport.resources.counters.all.entries.add(1);
+    transport
+        .resources
+        .ni
+        .append_raw(transport.address.tables.wakes, &entry, 0)
 }
 
 /// Writes the expected contents of a published landing before it arrives. If the peer refuses the put, the contents are

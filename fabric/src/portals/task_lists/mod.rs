@@ -22,7 +22,7 @@ mod lost_events;
 mod lower;
 pub(super) mod match_bits;
 mod names;
-pub(super) mod task_counters;
+mod task_counters;
 mod trigger_slots;
 mod unarmed_tasks;
 
@@ -31,30 +31,35 @@ use std::{
     io,
 };
 
+pub(super) use self::task_counters::CtWatch;
 use self::{
     landings::LandingEntry,
     names::{NamedObject, PendingName},
-    task_counters::{CtTaskCounter, CtWatch},
+    task_counters::CtTaskCounter,
     trigger_slots::{TriggerPair, TriggerSlot},
     unarmed_tasks::UnarmedTasks,
 };
 use super::{
     address::TableIndices,
     calls::{AddressRange, Ct, Me, PortalsCallError, PortalsNi},
-    driver_state::{Portals, PortalsCompletion},
+    completion::PortalsCompletion,
     exports::TaskCounterId,
     match_entries::RawEntry,
+    onesided::PortalsCommands,
     prepare::PortalsResources,
     profile::LibraryProfile,
+    transport::PortalsTransport,
 };
 use crate::{
-    driver::{CommandFailure, CommandToken, TaskLists as _},
+    driver::{CommandFailure, CommandToken, ListLimits},
     offload::{CounterCondition, NO_LISTS, PIECE_MAX, TriggeredTask, task_capacity},
 };
 
 /// All task lists of a rank.
 #[derive(Debug, Default)]
 pub(super) struct PortalsTaskLists {
+    /// What lists may be, if the interface has them.
+    limits: Option<ListLimits>,
     cells: BTreeMap<TaskCounterId, CtTaskCounter>,
     names: BTreeMap<u64, NamedObject>,
     /// Names that found no room.
@@ -160,9 +165,26 @@ fn piece_max(ni: &PortalsNi) -> usize {
     most.min(PIECE_MAX) / 8 * 8
 }
 
-impl Portals {
+impl PortalsTaskLists {
+    pub(super) fn new(limits: Option<ListLimits>) -> Self {
+        Self {
+            limits,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn list_limits(&self) -> ListLimits {
+        self.limits.unwrap_or_default()
+    }
+
     /// Queues a list. Returns true if there was room.
-    pub(super) fn queue_list(&mut self, tasks: &[TriggeredTask], token: CommandToken) -> bool {
+    pub(super) fn queue_list(
+        &mut self,
+        commands: &mut PortalsCommands,
+        transport: &mut PortalsTransport,
+        tasks: &[TriggeredTask],
+        token: CommandToken,
+    ) -> bool {
         let room = self.list_limits().triggered_max;
         assert!(room > 0, "{NO_LISTS}");
         assert!(
@@ -170,56 +192,65 @@ impl Portals {
             "a list of {} tasks; 1 to {room} are possible: ask `TaskLists::list_limits`",
             tasks.len()
         );
-        self.sweep();
-        if self.lists.are_ending(token) || self.lists.failed.contains(&token.0) {
+        self.sweep(transport);
+        if self.are_ending(token) || self.failed.contains(&token.0) {
             return true; // the failure is about to be reported
         }
-        if !self.has_room_for(tasks) {
+        if !self.has_room_for(transport, tasks) {
             return false;
         }
         match self.namelessness() {
-            Some(why) => self.break_off(token, why),
-            None => self.begin_list(tasks, token),
+            Some(why) => self.break_off(transport, token, why),
+            None => self.begin_list(commands, transport, tasks, token),
         }
         true
     }
 
-    fn has_room_for(&self, tasks: &[TriggeredTask]) -> bool {
-        let waits = |task: &&TriggeredTask| !task.conditions().all(|when| self.is_over(when));
+    fn has_room_for(&self, transport: &PortalsTransport, tasks: &[TriggeredTask]) -> bool {
+        let waits =
+            |task: &&TriggeredTask| !task.conditions().all(|when| self.is_over(transport, when));
         let new = tasks.iter().filter(waits).count() as u64;
         if new == 0 {
             return true; // nothing would signal room to its owner later
         }
-        let ni = &self.resources.ni;
+        let ni = &transport.resources.ni;
         let left = |list: &OpenTaskList| list.count.saturating_sub(ni.ct_get(list.begun).sum());
-        let waiting: u64 = self.lists.lists.values().map(left).sum();
-        let late: u64 = self.lists.unarmed.iter().map(UnarmedTasks::unopened).sum();
+        let waiting: u64 = self.lists.values().map(left).sum();
+        let late: u64 = self.unarmed.iter().map(UnarmedTasks::unopened).sum();
         waiting + late + new <= self.list_limits().triggered_max as u64
     }
 
-    fn is_over(&self, when: &CounterCondition) -> bool {
+    fn is_over(&self, transport: &PortalsTransport, when: &CounterCondition) -> bool {
         let threshold = when.threshold;
-        let spot = self.resources.exports.counter_id(&when.counter);
+        let spot = transport.resources.exports.counter_id(&when.counter);
         threshold == 0
             || spot.is_some_and(|spot| {
-                self.lists.cells.contains_key(&spot)
-                    && self.is_met(TaskCounterWait {
-                        counter: spot,
-                        threshold,
-                    })
+                self.cells.contains_key(&spot)
+                    && self.is_met(
+                        transport,
+                        TaskCounterWait {
+                            counter: spot,
+                            threshold,
+                        },
+                    )
             })
     }
 
     /// Has the adapter count the tasks of a list that have begun, and notify this rank when all have.
-    fn open_list(&mut self, token: CommandToken, count: u64) -> Result<Ct, PortalsCallError> {
-        let bell = self.bell()?;
-        let begun = match self.lists.spare.pop() {
+    fn open_list(
+        &mut self,
+        transport: &mut PortalsTransport,
+        token: CommandToken,
+        count: u64,
+    ) -> Result<Ct, PortalsCallError> {
+        let bell = self.bell(transport)?;
+        let begun = match self.spare.pop() {
             Some(ct) => ct,
-            None => self.resources.ni.ct_alloc()?,
+            None => transport.resources.ni.ct_alloc()?,
         };
-        let id = self.lists.next();
-        if let Err(why) = self.notify_when(bell, NotificationCode::List(id), (begun, count)) {
-            self.lists.spare.push(begun);
+        let id = self.next();
+        if let Err(why) = bell.notify_when(transport, NotificationCode::List(id), (begun, count)) {
+            self.spare.push(begun);
             return Err(why);
         }
         let list = OpenTaskList {
@@ -227,16 +258,17 @@ impl Portals {
             count,
             begun,
         };
-        self.lists.lists.insert(id, list);
+        self.lists.insert(id, list);
         Ok(begun)
     }
 
     /// Reports a list that has begun.
-    fn list_begun(&mut self, id: u32) {
-        if let Some(list) = self.lists.lists.remove(&id) {
-            self.resources.ni.ct_reset(list.begun);
-            self.lists.spare.push(list.begun);
-            self.completions
+    fn list_begun(&mut self, transport: &mut PortalsTransport, id: u32) {
+        if let Some(list) = self.lists.remove(&id) {
+            transport.resources.ni.ct_reset(list.begun);
+            self.spare.push(list.begun);
+            transport
+                .completions
                 .push_back(PortalsCompletion::Triggered(list.token));
         }
     }

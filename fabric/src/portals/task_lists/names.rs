@@ -6,9 +6,9 @@
 use super::{
     super::{
         calls::{PortalsCallError, PortalsNi},
-        driver_state::{Portals, REFUSALS_MAX},
+        transport::{PortalsTransport, REFUSALS_MAX},
     },
-    match_bits,
+    PortalsTaskLists, match_bits,
     task_counters::counter_ids_of,
 };
 use crate::{
@@ -40,41 +40,53 @@ impl PendingName {
     }
 }
 
-impl Portals {
+impl PortalsTaskLists {
     /// Gives memory or counters a name.
-    pub(in super::super) fn name(&mut self, name: u64, region: &MemoryRegion) {
-        assert!(self.abilities.lists.is_some(), "{NO_LISTS}");
+    pub(in super::super) fn name(
+        &mut self,
+        transport: &PortalsTransport,
+        name: u64,
+        region: &MemoryRegion,
+    ) {
+        assert!(self.limits.is_some(), "{NO_LISTS}");
         // Counters that had the name before no longer count by it.
-        self.sweep();
-        if let Err(why) = self.give_name(name, region) {
+        self.sweep(transport);
+        if let Err(why) = self.give_name(transport, name, region) {
             let region = region.downgrade();
-            self.wait_with(name, region, 0, why);
+            self.wait_with(transport, name, region, 0, why);
         }
     }
 
     /// Withdraws a name.
-    pub(in super::super) fn unname(&mut self, name: u64) {
-        self.lists.unnamed.retain(|unnamed| unnamed.name != name);
-        if let Some(NamedObject::Memory(serial)) = self.lists.names.remove(&name) {
-            self.resources.exports.unname(serial);
+    pub(in super::super) fn unname(&mut self, transport: &PortalsTransport, name: u64) {
+        self.unnamed.retain(|unnamed| unnamed.name != name);
+        if let Some(NamedObject::Memory(serial)) = self.names.remove(&name) {
+            transport.resources.exports.unname(serial);
         }
     }
 
     /// Retries names that found no room.
-    pub(in super::super) fn name_again(&mut self) {
-        for unnamed in std::mem::take(&mut self.lists.unnamed) {
+    pub(in super::super) fn name_again(&mut self, transport: &PortalsTransport) {
+        for unnamed in std::mem::take(&mut self.unnamed) {
             if let Some(region) = unnamed.region.upgrade()
-                && let Err(why) = self.give_name(unnamed.name, &region)
+                && let Err(why) = self.give_name(transport, unnamed.name, &region)
             {
-                self.wait_with(unnamed.name, unnamed.region, unnamed.tries, why);
+                self.wait_with(transport, unnamed.name, unnamed.region, unnamed.tries, why);
             }
         }
     }
 
     /// Keeps a name for a retry, after `before` failed tries.
-    fn wait_with(&mut self, name: u64, region: WeakRegion, before: u32, why: PortalsCallError) {
+    fn wait_with(
+        &mut self,
+        transport: &PortalsTransport,
+        name: u64,
+        region: WeakRegion,
+        before: u32,
+        why: PortalsCallError,
+    ) {
         let tries = match why {
-            PortalsCallError::Transient(_) => before.saturating_add(self.backoff.weight()),
+            PortalsCallError::Transient(_) => before.saturating_add(transport.backoff.weight()),
             _ => REFUSALS_MAX,
         };
         let unnamed = PendingName {
@@ -82,73 +94,86 @@ impl Portals {
             region,
             tries,
         };
-        self.lists.unnamed.push(unnamed);
+        self.unnamed.push(unnamed);
         if before < REFUSALS_MAX && tries >= REFUSALS_MAX {
-            self.break_all_off(&why);
+            self.break_all_off(transport, &why);
         }
     }
 
     /// Fails all lists, because peers wait for a name that will never exist.
-    fn break_all_off(&mut self, why: &PortalsCallError) {
-        let ni = &self.resources.ni;
-        let lists = self.lists.lists.values().map(|list| list.token);
-        let trigger_slots = self.lists.trigger_slots.values().filter_map(|slot| {
+    fn break_all_off(&mut self, transport: &PortalsTransport, why: &PortalsCallError) {
+        let ni = &transport.resources.ni;
+        let lists = self.lists.values().map(|list| list.token);
+        let trigger_slots = self.trigger_slots.values().filter_map(|slot| {
             let work = slot.task.as_ref()?;
             (!work.is_over(ni.ct_get(slot.pair.go))).then_some(work.token)
         });
-        let late = self.lists.unarmed.iter().map(|late| late.token);
+        let late = self.unarmed.iter().map(|late| late.token);
         let tokens: Vec<CommandToken> = lists.chain(trigger_slots).chain(late).collect();
         let why = why.to_string();
         for token in tokens {
-            self.break_off(token, failure(why.clone()));
+            self.break_off(transport, token, failure(why.clone()));
         }
-        self.lists.nameless = Some(why);
+        self.nameless = Some(why);
     }
 
     /// Returns the reason why no list can succeed, if there is one.
     pub(super) fn namelessness(&self) -> Option<CommandFailure> {
-        let all = self.lists.unnamed.iter();
+        let all = self.unnamed.iter();
         let lacks = all.clone().any(|unnamed| !unnamed.may_find_room());
-        self.lists.nameless.clone().filter(|_| lacks).map(failure)
+        self.nameless.clone().filter(|_| lacks).map(failure)
     }
 
-    fn give_name(&mut self, name: u64, region: &MemoryRegion) -> Result<(), PortalsCallError> {
+    fn give_name(
+        &mut self,
+        transport: &PortalsTransport,
+        name: u64,
+        region: &MemoryRegion,
+    ) -> Result<(), PortalsCallError> {
         // An unencodable name must fail, because peers would wait forever for a name that is silently missing.
         let bits = match_bits::region(name).ok_or_else(|| too_long(name))?;
         let start = region.start().addr().get();
-        let named = match self.resources.exports.serial_of(start) {
+        let named = match transport.resources.exports.serial_of(start) {
             Some(serial) => {
-                self.name_counters(name, serial)?;
+                self.name_counters(transport, name, serial)?;
                 NamedObject::Counters(serial)
             }
             None => {
-                let serial = self.resources.exports.name(bits, region);
-                NamedObject::Memory(serial.map_err(|why| no_entry(&self.resources.ni, why))?)
+                let serial = transport.resources.exports.name(bits, region);
+                NamedObject::Memory(serial.map_err(|why| no_entry(&transport.resources.ni, why))?)
             }
         };
-        self.lists.names.insert(name, named);
+        self.names.insert(name, named);
         Ok(())
     }
 
     /// Appends entries for all counters that are in use, or none.
-    fn name_counters(&mut self, name: u64, serial: u32) -> Result<(), PortalsCallError> {
+    fn name_counters(
+        &mut self,
+        transport: &PortalsTransport,
+        name: u64,
+        serial: u32,
+    ) -> Result<(), PortalsCallError> {
         let mut new = Vec::new();
-        for (spot, cell) in self.lists.cells.range(counter_ids_of(serial)) {
+        for (spot, cell) in self.cells.range(counter_ids_of(serial)) {
             let Some(bits) = match_bits::named(name, spot.nth.into()) else {
                 continue; // keys to it cannot be encoded either
             };
-            match self.resources.count_at(&self.address, cell.ct, bits) {
+            match transport
+                .resources
+                .count_at(&transport.address, cell.ct, bits)
+            {
                 Ok(entry) => new.push((*spot, entry)),
                 Err(why) => {
                     // An entry that is in use stays, and counts where the next one would.
                     new.iter()
-                        .for_each(|(_, entry)| _ = self.resources.ni.unlink(*entry));
+                        .for_each(|(_, entry)| _ = transport.resources.ni.unlink(*entry));
                     return Err(why);
                 }
             }
         }
         for (spot, entry) in new {
-            if let Some(cell) = self.lists.cells.get_mut(&spot) {
+            if let Some(cell) = self.cells.get_mut(&spot) {
                 cell.entries.push(entry);
             }
         }

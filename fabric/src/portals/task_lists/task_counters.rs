@@ -7,18 +7,19 @@ use super::{
     super::{
         address::PortalsAddress,
         calls::{AddressRange, Ct, Me, PortalsCallError},
-        driver_state::{Portals, PortalsCompletion},
+        completion::PortalsCompletion,
         exports::{TRIES_ALONE, TaskCounterId},
         match_entries::RawEntry,
         prepare::PortalsResources,
+        transport::PortalsTransport,
     },
-    NotificationCode, PolledWait, TaskCounterWait, match_bits,
+    NotificationCode, PolledWait, PortalsTaskLists, TaskCounterWait, match_bits,
     names::{NamedObject, no_entry},
 };
 use crate::{
     driver::CommandToken,
     memory::{RemoteRegion, WeakRegion},
-    offload::{COUNTER_LEN, LocalCounter},
+    offload::COUNTER_LEN,
 };
 
 /// A task counter kept by the adapter.
@@ -31,84 +32,92 @@ pub(super) struct CtTaskCounter {
 
 /// A threshold that the owner waits for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct CtWatch {
-    pub(super) token: CommandToken,
-    pub(super) counter: TaskCounterId,
-    pub(super) threshold: u64,
+pub(in super::super) struct CtWatch {
+    pub(in super::super) token: CommandToken,
+    pub(in super::super) counter: TaskCounterId,
+    pub(in super::super) threshold: u64,
 }
 
-impl Portals {
+impl PortalsTaskLists {
     /// Requests a notification when a counter reaches a threshold.
-    pub(in super::super) fn watch(
-        &mut self,
-        counter: &LocalCounter,
-        threshold: u64,
-        token: CommandToken,
-    ) {
-        let Some(spot) = self.resources.exports.counter_id(counter) else {
-            return self.watches.add(counter, threshold, token);
-        };
-        let watch = CtWatch {
-            token,
-            counter: spot,
-            threshold,
-        };
-        let id = self.lists.next();
-        self.lists.watches.insert(id, watch);
-        if self.arm_watch(id, watch).is_err() {
+    pub(in super::super) fn watch(&mut self, transport: &mut PortalsTransport, watch: CtWatch) {
+        let id = self.next();
+        self.watches.insert(id, watch);
+        if self.arm_watch(transport, id, watch).is_err() {
             // Too many operations wait for this counter, so poll it in each turn.
-            self.lists.polled.push(PolledWait::Watch(id));
+            self.polled.push(PolledWait::Watch(id));
         }
     }
 
     /// Has the adapter notify this rank when a counter reaches the threshold.
-    pub(super) fn arm_watch(&mut self, id: u32, watch: CtWatch) -> Result<(), PortalsCallError> {
-        let ct = self.task_counter(watch.counter)?;
-        let bell = self.bell()?;
-        self.notify_when(bell, NotificationCode::Watch(id), (ct, watch.threshold))
+    pub(super) fn arm_watch(
+        &mut self,
+        transport: &mut PortalsTransport,
+        id: u32,
+        watch: CtWatch,
+    ) -> Result<(), PortalsCallError> {
+        let ct = self.task_counter(transport, watch.counter)?;
+        let bell = self.bell(transport)?;
+        bell.notify_when(
+            transport,
+            NotificationCode::Watch(id),
+            (ct, watch.threshold),
+        )
     }
 
     /// Returns the adapter's counter of a task counter, and allocates it if necessary.
-    pub(super) fn task_counter(&mut self, spot: TaskCounterId) -> Result<Ct, PortalsCallError> {
-        if let Some(cell) = self.lists.cells.get(&spot) {
+    pub(super) fn task_counter(
+        &mut self,
+        transport: &PortalsTransport,
+        spot: TaskCounterId,
+    ) -> Result<Ct, PortalsCallError> {
+        if let Some(cell) = self.cells.get(&spot) {
             return Ok(cell.ct);
         }
-        let ct = self.resources.ni.ct_alloc()?;
+        let ct = transport.resources.ni.ct_alloc()?;
         let mut cell = CtTaskCounter {
             ct,
             entries: Vec::new(),
-            memory: self.resources.exports.counters_of(spot.serial),
+            memory: transport.resources.exports.counters_of(spot.serial),
         };
         let ours = |named: &NamedObject| matches!(named, NamedObject::Counters(serial) if *serial == spot.serial);
-        let names = self.lists.names.iter().filter(|(_, named)| ours(named));
+        let names = self.names.iter().filter(|(_, named)| ours(named));
         let names = names.filter_map(|(name, _)| match_bits::named(*name, spot.nth.into()));
         for bits in std::iter::once(match_bits::keyed(spot)).chain(names) {
-            match self.resources.count_at(&self.address, ct, bits) {
+            match transport.resources.count_at(&transport.address, ct, bits) {
                 Ok(entry) => cell.entries.push(entry),
                 Err(why) => {
-                    self.resources.forget(&cell);
+                    transport.resources.forget(&cell);
                     return Err(why);
                 }
             }
         }
-        self.lists.cells.insert(spot, cell);
+        self.cells.insert(spot, cell);
         Ok(ct)
     }
 
     /// Returns the adapter's counter for a key to one of this rank's task counters.
-    pub(in super::super) fn own_task_counter(&mut self, key: RemoteRegion) -> Option<Ct> {
-        let spot = self.own_spot(key)?;
-        self.resources.exports.counters_of(spot.serial)?;
-        self.task_counter(spot).ok()
+    pub(in super::super) fn own_task_counter(
+        &mut self,
+        transport: &PortalsTransport,
+        key: RemoteRegion,
+    ) -> Option<Ct> {
+        let spot = self.own_spot(transport, key)?;
+        transport.resources.exports.counters_of(spot.serial)?;
+        self.task_counter(transport, spot).ok()
     }
 
     /// Returns the task counter of this rank that a key names.
-    pub(super) fn own_spot(&self, key: RemoteRegion) -> Option<TaskCounterId> {
-        let owner = self.peer(self.me).owner(self.me);
+    pub(super) fn own_spot(
+        &self,
+        transport: &PortalsTransport,
+        key: RemoteRegion,
+    ) -> Option<TaskCounterId> {
+        let owner = transport.peer(transport.me).owner(transport.me);
         let Some(name) = key.name() else {
             return super::super::exports::counter(key, owner);
         };
-        match self.lists.names.get(&name) {
+        match self.names.get(&name) {
             Some(NamedObject::Counters(serial)) if key.owner == owner.rank => Some(TaskCounterId {
                 serial: *serial,
                 nth: u32::try_from(key.base / COUNTER_LEN as u64).ok()?,
@@ -118,58 +127,61 @@ impl Portals {
     }
 
     /// Updates the memory of all counters to the adapter's values.
-    pub(in super::super) fn show_counts(&self) {
-        for (spot, cell) in &self.lists.cells {
-            self.show(*spot, cell);
-        }
-    }
-
-    fn show(&self, spot: TaskCounterId, cell: &CtTaskCounter) {
-        if let Some(region) = cell.memory.as_ref().and_then(WeakRegion::upgrade) {
-            let count = self.resources.ni.ct_get(cell.ct).success;
-            let word = region.atomic_u64(spot.nth as usize * COUNTER_LEN);
-            word.store(count, std::sync::atomic::Ordering::SeqCst);
+    pub(in super::super) fn show_counts(&self, transport: &PortalsTransport) {
+        for (spot, cell) in &self.cells {
+            cell.show(transport, *spot);
         }
     }
 
     /// Reports a watch as reached.
     ///
     /// A failed task counts like a successful one, so the failure must be reported before the watches that it may have triggered.
-    pub(super) fn reached(&mut self, id: u32) {
-        if self.lists.are_failing() {
-            return self.lists.polled.push(PolledWait::Watch(id));
+    pub(super) fn reached(&mut self, transport: &mut PortalsTransport, id: u32) {
+        if self.are_failing() {
+            return self.polled.push(PolledWait::Watch(id));
         }
-        let Some(watch) = self.lists.watches.remove(&id) else {
+        let Some(watch) = self.watches.remove(&id) else {
             return; // withdrawn
         };
         // Update the other counters of the allocation too: a caller that learns of the last one reads all of them.
-        for (spot, cell) in self.lists.cells.range(counter_ids_of(watch.counter.serial)) {
-            self.show(*spot, cell);
+        for (spot, cell) in self.cells.range(counter_ids_of(watch.counter.serial)) {
+            cell.show(transport, *spot);
         }
-        self.completions
+        transport
+            .completions
             .push_back(PortalsCompletion::Reached(watch.token));
     }
 
     /// Frees the counters of allocations that were dropped.
-    pub(super) fn sweep(&mut self) {
-        for serial in self.resources.exports.take_gone() {
+    pub(super) fn sweep(&mut self, transport: &PortalsTransport) {
+        for serial in transport.resources.exports.take_gone() {
             let spots = counter_ids_of(serial);
-            while let Some((&spot, _)) = self.lists.cells.range(spots.clone()).next() {
-                let cell = self.lists.cells.remove(&spot);
+            while let Some((&spot, _)) = self.cells.range(spots.clone()).next() {
+                let cell = self.cells.remove(&spot);
                 cell.into_iter()
-                    .for_each(|cell| self.resources.forget(&cell));
+                    .for_each(|cell| transport.resources.forget(&cell));
             }
-            self.forget_landings(|landing| landing.serial == serial);
-            self.lists
-                .watches
+            self.forget_landings(transport, |landing| landing.serial == serial);
+            self.watches
                 .retain(|_, watch| watch.counter.serial != serial);
         }
     }
 
     /// Returns true if the threshold is reached, as far as the adapter knows.
-    pub(super) fn is_met(&self, waits: TaskCounterWait) -> bool {
-        let cell = self.lists.cells.get(&waits.counter);
-        cell.is_none_or(|cell| self.resources.ni.ct_get(cell.ct).sum() >= waits.threshold)
+    pub(super) fn is_met(&self, transport: &PortalsTransport, waits: TaskCounterWait) -> bool {
+        let cell = self.cells.get(&waits.counter);
+        cell.is_none_or(|cell| transport.resources.ni.ct_get(cell.ct).sum() >= waits.threshold)
+    }
+}
+
+impl CtTaskCounter {
+    /// Updates the memory of the counter to the adapter's value.
+    fn show(&self, transport: &PortalsTransport, spot: TaskCounterId) {
+        if let Some(region) = self.memory.as_ref().and_then(WeakRegion::upgrade) {
+            let count = transport.resources.ni.ct_get(self.ct).success;
+            let word = region.atomic_u64(spot.nth as usize * COUNTER_LEN);
+            word.store(count, std::sync::atomic::Ordering::SeqCst);
+        }
     }
 }
 

@@ -3,12 +3,13 @@
 use super::{
     super::{
         calls::{AddressRange, Ct, Md, PortalsCallError},
-        driver_state::Portals,
         event_queues::EventQueueKind,
+        onesided::PortalsCommands,
         rma_calls::{MdSpan, RemoteTarget},
+        transport::PortalsTransport,
         triggers::CtValue,
     },
-    NotificationCode, PolledWait, TaskCounterWait,
+    NotificationCode, PolledWait, PortalsTaskLists, TaskCounterWait,
     lower::TriggeredPlan,
     match_bits,
 };
@@ -75,128 +76,45 @@ impl SlotTask {
     }
 }
 
-impl Portals {
-    /// Passes a task to the adapter.
-    pub(super) fn arm_task(
-        &mut self,
-        task: &TriggeredTask,
-        token: CommandToken,
-        begun: Ct,
-    ) -> Result<(), PortalsCallError> {
-        let late = task.conditions().filter(|when| when.threshold > 0);
-        let waits: Vec<(Ct, TaskCounterWait)> = late
-            .map(|when| self.waits_for(when))
-            .collect::<Result<_, _>>()?;
-        let id = self.take_trigger_slot()?;
-        if self.lists.are_ending(token) {
-            self.lists.idle.push(id);
-            return Ok(());
-        }
-        let landings = self.lists.landings.len();
-        let planned = self.plan(&task.action, token);
-        let (plan, then) = planned.inspect_err(|_| self.lists.idle.push(id))?;
-        let at = waits.len() as u64;
-        let Some(slot) = self.lists.trigger_slots.get_mut(&id) else {
-            return Ok(());
-        };
-        let wheel = slot.pair;
-        slot.task = Some(SlotTask {
-            token,
-            full: at + plan.final_count(),
-            waits: waits.iter().map(|(_, waits)| *waits).collect(),
-            fallback: then,
-        });
-        if let Err(why) = self.engage(id, wheel, &plan, at, begun) {
-            return Err(self.disengage(id, landings, why));
-        }
-        // Conditions come last: until they hold nothing begins, so a refused task can be taken back before.
-        for (ct, waits) in waits {
-            let wait = self
-                .resources
-                .ni
-                .inc_when(wheel.go, 1, (ct, waits.threshold));
-            if wait.is_err() {
-                self.lists.polled.push(PolledWait::Gear(id, waits));
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes back the parts of a task that the library has accepted, including the landings after the first `landings`.
-    ///
-    /// The task may be retried later, unless it has begun or cannot be taken back.
-    fn disengage(&mut self, id: u32, landings: usize, why: PortalsCallError) -> PortalsCallError {
-        let ni = &self.resources.ni;
-        let slot = self.lists.trigger_slots.get_mut(&id);
-        let waits = |slot: &&mut TriggerSlot| {
-            slot.task
-                .as_ref()
-                .is_some_and(|work| !work.waits.is_empty())
-        };
-        let Some(slot) = slot.filter(waits) else {
-            return PortalsCallError::Permanent(why.to_string());
-        };
-        ni.ct_cancel(slot.pair.go);
-        let mut landed = self.lists.landings[landings..].iter();
-        if landed.any(|landing| ni.unlink(landing.entry).is_err()) {
-            return PortalsCallError::Permanent(why.to_string());
-        }
-        slot.task = None;
-        self.lists.idle.push(id);
-        for landing in self.lists.landings.split_off(landings) {
-            self.spare_bytes(landing.bytes);
-        }
-        why
-    }
-
-    fn waits_for(
-        &mut self,
-        when: &CounterCondition,
-    ) -> Result<(Ct, TaskCounterWait), PortalsCallError> {
-        let spot = self.resources.exports.counter_id(&when.counter);
-        let spot = spot.ok_or_else(|| {
-            PortalsCallError::Permanent(
-                "a task waits for a counter that is not of `LocalCounters::for_tasks`".to_owned(),
-            )
-        })?;
-        let threshold = when.threshold;
-        Ok((
-            self.task_counter(spot)?,
-            TaskCounterWait {
-                counter: spot,
-                threshold,
-            },
-        ))
+impl TriggerPair {
+    fn new(transport: &PortalsTransport) -> Result<Self, PortalsCallError> {
+        let go = transport.resources.ni.ct_alloc()?;
+        let md = transport
+            .resources
+            .ni
+            .md_bind_counting(go, transport.resources.lists);
+        let md = md.inspect_err(|_| transport.resources.ni.ct_free(go))?;
+        Ok(Self { go, md })
     }
 
     /// Sets up what happens when a trigger slot's counter reaches `at`, and after that.
     fn engage(
-        &self,
+        self,
+        transport: &PortalsTransport,
         id: u32,
-        wheel: TriggerPair,
         plan: &TriggeredPlan,
         at: u64,
         begun: Ct,
     ) -> Result<(), PortalsCallError> {
-        let ni = &self.resources.ni;
-        let (go, over) = ((wheel.go, at), (wheel.go, at + plan.completion_count()));
-        let empty = local_span(wheel.md, AddressRange::EMPTY, id.into());
+        let ni = &transport.resources.ni;
+        let (go, over) = ((self.go, at), (self.go, at + plan.completion_count()));
+        let empty = local_span(self.md, AddressRange::EMPTY, id.into());
         // This comes first. A task that may begin immediately can be complete before the next call, and the notification of the
         // list must precede that of the completion.
         ni.inc_when(begun, 1, go)?;
         match plan {
             TriggeredPlan::Put { from, remote, .. } => {
-                ni.put_when(local_span(wheel.md, *from, id.into()), *remote, 0, go)?;
+                ni.put_when(local_span(self.md, *from, id.into()), *remote, 0, go)?;
             }
             TriggeredPlan::Combine { pieces, how, .. } => {
                 for (from, remote) in pieces {
-                    ni.combine_when(local_span(wheel.md, *from, id.into()), *remote, *how, go)?;
+                    ni.combine_when(local_span(self.md, *from, id.into()), *remote, *how, go)?;
                 }
             }
             TriggeredPlan::Count(remote) => ni.put_when(empty, *remote, 0, go)?,
             TriggeredPlan::Add(ct, by) => ni.inc_when(*ct, *by, go)?,
             TriggeredPlan::Task { .. } => {
-                self.notify_when(wheel, NotificationCode::Task(id), go)?
+                self.notify_when(transport, NotificationCode::Task(id), go)?
             }
         }
         if let TriggeredPlan::Put {
@@ -221,48 +139,155 @@ impl Portals {
 
     /// Has the adapter notify this rank when a counter reaches a value.
     pub(super) fn notify_when(
-        &self,
-        wheel: TriggerPair,
+        self,
+        transport: &PortalsTransport,
         code: NotificationCode,
         when: (Ct, u64),
     ) -> Result<(), PortalsCallError> {
         let remote = RemoteTarget {
-            process: self.address.process,
-            pt: self.address.tables.wakes,
+            process: transport.address.process,
+            pt: transport.address.tables.wakes,
             match_bits: match_bits::WAKE,
             offset: 0,
         };
-        let span = local_span(wheel.md, AddressRange::EMPTY, NOBODY);
-        self.resources.ni.put_when(span, remote, code.pack(), when)
+        let span = local_span(self.md, AddressRange::EMPTY, NOBODY);
+        transport
+            .resources
+            .ni
+            .put_when(span, remote, code.pack(), when)
+    }
+}
+
+impl PortalsTaskLists {
+    /// Passes a task to the adapter.
+    pub(super) fn arm_task(
+        &mut self,
+        commands: &mut PortalsCommands,
+        transport: &mut PortalsTransport,
+        task: &TriggeredTask,
+        token: CommandToken,
+        begun: Ct,
+    ) -> Result<(), PortalsCallError> {
+        let late = task.conditions().filter(|when| when.threshold > 0);
+        let waits: Vec<(Ct, TaskCounterWait)> = late
+            .map(|when| self.waits_for(transport, when))
+            .collect::<Result<_, _>>()?;
+        let id = self.take_trigger_slot(commands, transport)?;
+        if self.are_ending(token) {
+            self.idle.push(id);
+            return Ok(());
+        }
+        let landings = self.landings.len();
+        let planned = self.plan(transport, &task.action, token);
+        let (plan, then) = planned.inspect_err(|_| self.idle.push(id))?;
+        let at = waits.len() as u64;
+        let Some(slot) = self.trigger_slots.get_mut(&id) else {
+            return Ok(());
+        };
+        let wheel = slot.pair;
+        slot.task = Some(SlotTask {
+            token,
+            full: at + plan.final_count(),
+            waits: waits.iter().map(|(_, waits)| *waits).collect(),
+            fallback: then,
+        });
+        if let Err(why) = wheel.engage(transport, id, &plan, at, begun) {
+            return Err(self.disengage(transport, id, landings, why));
+        }
+        // Conditions come last: until they hold nothing begins, so a refused task can be taken back before.
+        for (ct, waits) in waits {
+            let wait = transport
+                .resources
+                .ni
+                .inc_when(wheel.go, 1, (ct, waits.threshold));
+            if wait.is_err() {
+                self.polled.push(PolledWait::Gear(id, waits));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes back the parts of a task that the library has accepted, including the landings after the first `landings`.
+    ///
+    /// The task may be retried later, unless it has begun or cannot be taken back.
+    fn disengage(
+        &mut self,
+        transport: &PortalsTransport,
+        id: u32,
+        landings: usize,
+        why: PortalsCallError,
+    ) -> PortalsCallError {
+        let ni = &transport.resources.ni;
+        let slot = self.trigger_slots.get_mut(&id);
+        let waits = |slot: &&mut TriggerSlot| {
+            slot.task
+                .as_ref()
+                .is_some_and(|work| !work.waits.is_empty())
+        };
+        let Some(slot) = slot.filter(waits) else {
+            return PortalsCallError::Permanent(why.to_string());
+        };
+        ni.ct_cancel(slot.pair.go);
+        let mut landed = self.landings[landings..].iter();
+        if landed.any(|landing| ni.unlink(landing.entry).is_err()) {
+            return PortalsCallError::Permanent(why.to_string());
+        }
+        slot.task = None;
+        self.idle.push(id);
+        for landing in self.landings.split_off(landings) {
+            self.spare_bytes(transport, landing.bytes);
+        }
+        why
+    }
+
+    fn waits_for(
+        &mut self,
+        transport: &PortalsTransport,
+        when: &CounterCondition,
+    ) -> Result<(Ct, TaskCounterWait), PortalsCallError> {
+        let spot = transport.resources.exports.counter_id(&when.counter);
+        let spot = spot.ok_or_else(|| {
+            PortalsCallError::Permanent(
+                "a task waits for a counter that is not of `LocalCounters::for_tasks`".to_owned(),
+            )
+        })?;
+        let threshold = when.threshold;
+        Ok((
+            self.task_counter(transport, spot)?,
+            TaskCounterWait {
+                counter: spot,
+                threshold,
+            },
+        ))
     }
 
     /// Returns the resources for notifications of lists and watches.
-    pub(super) fn bell(&mut self) -> Result<TriggerPair, PortalsCallError> {
-        if let Some(bell) = self.lists.bell {
+    pub(super) fn bell(
+        &mut self,
+        transport: &mut PortalsTransport,
+    ) -> Result<TriggerPair, PortalsCallError> {
+        if let Some(bell) = self.bell {
             return Ok(bell);
         }
-        let bell = self.new_trigger_pair()?;
-        self.lists.bell = Some(bell);
-        self.resources.queues.note_task_lists();
+        let bell = TriggerPair::new(transport)?;
+        self.bell = Some(bell);
+        transport.resources.queues.note_task_lists();
         Ok(bell)
     }
 
-    fn new_trigger_pair(&self) -> Result<TriggerPair, PortalsCallError> {
-        let go = self.resources.ni.ct_alloc()?;
-        let md = self.resources.ni.md_bind_counting(go, self.resources.lists);
-        let md = md.inspect_err(|_| self.resources.ni.ct_free(go))?;
-        Ok(TriggerPair { go, md })
-    }
-
-    fn take_trigger_slot(&mut self) -> Result<u32, PortalsCallError> {
-        if self.lists.idle.is_empty() {
-            self.reclaim();
+    fn take_trigger_slot(
+        &mut self,
+        commands: &mut PortalsCommands,
+        transport: &mut PortalsTransport,
+    ) -> Result<u32, PortalsCallError> {
+        if self.idle.is_empty() {
+            self.reclaim(commands, transport);
         }
-        if let Some(id) = self.lists.idle.pop() {
+        if let Some(id) = self.idle.pop() {
             return Ok(id);
         }
-        let (wheel, id) = (self.new_trigger_pair()?, self.lists.next());
-        self.lists.trigger_slots.insert(
+        let (wheel, id) = (TriggerPair::new(transport)?, self.next());
+        self.trigger_slots.insert(
             id,
             TriggerSlot {
                 pair: wheel,
@@ -273,35 +298,39 @@ impl Portals {
     }
 
     /// Makes the trigger slots of complete tasks idle.
-    fn reclaim(&mut self) {
-        let ni = &self.resources.ni;
+    fn reclaim(&mut self, commands: &mut PortalsCommands, transport: &mut PortalsTransport) {
+        let ni = &transport.resources.ni;
         let over = |(id, slot): (&u32, &TriggerSlot)| {
             let count = ni.ct_get(slot.pair.go);
             let is_over = slot.task.as_ref()?.is_over(count);
             is_over.then_some((*id, count.failure > 0))
         };
-        let over: Vec<_> = self.lists.trigger_slots.iter().filter_map(over).collect();
+        let over: Vec<_> = self.trigger_slots.iter().filter_map(over).collect();
         // Events of failed tasks are in the queue by now.
-        let is_all = self.drain_list_events();
+        let is_all = self.drain_list_events(commands, transport);
         for (id, _) in over.into_iter().filter(|(_, failed)| is_all || !failed) {
-            let Some(slot) = self.lists.trigger_slots.get_mut(&id) else {
+            let Some(slot) = self.trigger_slots.get_mut(&id) else {
                 continue;
             };
             let token = slot.task.as_ref().map(|work| work.token.0);
-            let is_ending = token.is_some_and(|token| self.lists.ending.contains_key(&token));
+            let is_ending = token.is_some_and(|token| self.ending.contains_key(&token));
             if !is_ending {
                 slot.task = None;
-                self.resources.ni.ct_reset(slot.pair.go);
-                self.lists.idle.push(id);
+                transport.resources.ni.ct_reset(slot.pair.go);
+                self.idle.push(id);
             }
         }
     }
 
     /// Handles all events in the queue. Returns false if the helper thread may hold some.
-    pub(in super::super) fn drain_list_events(&mut self) -> bool {
-        let is_all = self.resources.queues.recall_helper();
-        while let Some(got) = self.next(EventQueueKind::Lists) {
-            self.handle_list_event(got);
+    pub(in super::super) fn drain_list_events(
+        &mut self,
+        commands: &mut PortalsCommands,
+        transport: &mut PortalsTransport,
+    ) -> bool {
+        let is_all = transport.resources.queues.recall_helper();
+        while let Some(got) = transport.next(EventQueueKind::Lists) {
+            self.handle_list_event(commands, transport, got);
         }
         is_all
     }

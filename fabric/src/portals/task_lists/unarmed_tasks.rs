@@ -3,9 +3,13 @@
 //! Armed tasks of such a list proceed, and the others wait for room. Later lists do not wait behind them: tasks wait for
 //! counters, not for each other, and short lists may make room.
 
-use super::super::{
-    calls::{Ct, PortalsCallError},
-    driver_state::{Portals, REFUSALS_MAX},
+use super::{
+    super::{
+        calls::{Ct, PortalsCallError},
+        onesided::PortalsCommands,
+        transport::{PortalsTransport, REFUSALS_MAX},
+    },
+    PortalsTaskLists,
 };
 use crate::{
     driver::{CommandFailure, CommandToken},
@@ -33,35 +37,53 @@ impl UnarmedTasks {
     }
 }
 
-impl Portals {
+impl PortalsTaskLists {
     /// Arms a list as far as there is room.
-    pub(super) fn begin_list(&mut self, tasks: &[TriggeredTask], token: CommandToken) {
+    pub(super) fn begin_list(
+        &mut self,
+        commands: &mut PortalsCommands,
+        transport: &mut PortalsTransport,
+        tasks: &[TriggeredTask],
+        token: CommandToken,
+    ) {
         let mut begun = None;
-        if let Err((armed, why)) = self.arm_tasks(tasks, token, &mut begun) {
+        if let Err((armed, why)) = self.arm_tasks(commands, transport, tasks, token, &mut begun) {
             let late = UnarmedTasks {
                 token,
                 begun,
                 tasks: tasks[armed..].to_vec(),
                 tries: 0,
             };
-            self.keep_unarmed(late, why);
+            self.keep_unarmed(transport, late, why);
         }
     }
 
     /// Arms tasks that found no room before.
-    pub(super) fn arm_unarmed(&mut self) {
-        for mut late in std::mem::take(&mut self.lists.unarmed) {
-            if self.lists.are_ending(late.token) {
+    pub(super) fn arm_unarmed(
+        &mut self,
+        commands: &mut PortalsCommands,
+        transport: &mut PortalsTransport,
+    ) {
+        for mut late in std::mem::take(&mut self.unarmed) {
+            if self.are_ending(late.token) {
                 continue;
             }
-            let armed = self.arm_tasks(&late.tasks, late.token, &mut late.begun);
+            let armed = self.arm_tasks(
+                commands,
+                transport,
+                &late.tasks,
+                late.token,
+                &mut late.begun,
+            );
             if let Err((armed, why)) = armed {
-                late.tries = late.tries.saturating_add(self.backoff.weight_of_asking());
+                late.tries = late
+                    .tries
+                    .saturating_add(transport.backoff.weight_of_asking());
                 if armed > 0 {
                     late.tasks.drain(..armed);
                     late.tries = 0;
                 }
-                self.keep_unarmed(late, why);
+                self.keep_unarmed(transport, late, why);
             }
         }
     }
@@ -69,6 +91,8 @@ impl Portals {
     /// Arms tasks in order. On a refusal, returns the index of the refused task.
     fn arm_tasks(
         &mut self,
+        commands: &mut PortalsCommands,
+        transport: &mut PortalsTransport,
         tasks: &[TriggeredTask],
         token: CommandToken,
         begun: &mut Option<Ct>,
@@ -76,29 +100,35 @@ impl Portals {
         let ct = match *begun {
             Some(ct) => ct,
             None => self
-                .open_list(token, tasks.len() as u64)
+                .open_list(transport, token, tasks.len() as u64)
                 .map_err(|why| (0, why))?,
         };
         *begun = Some(ct);
         for (armed, task) in tasks.iter().enumerate() {
             // Arming may handle events of failed tasks, so the list may be ending by now.
-            if self.lists.are_ending(token) {
+            if self.are_ending(token) {
                 break;
             }
-            self.arm_task(task, token, ct).map_err(|why| (armed, why))?;
+            self.arm_task(commands, transport, task, token, ct)
+                .map_err(|why| (armed, why))?;
         }
         Ok(())
     }
 
     /// Keeps the rest of a list for later, or fails the list if that is hopeless.
-    fn keep_unarmed(&mut self, late: UnarmedTasks, why: PortalsCallError) {
-        if self.lists.are_ending(late.token) {
+    fn keep_unarmed(
+        &mut self,
+        transport: &PortalsTransport,
+        late: UnarmedTasks,
+        why: PortalsCallError,
+    ) {
+        if self.are_ending(late.token) {
             return;
         }
         if matches!(why, PortalsCallError::Transient(_)) && late.tries < REFUSALS_MAX {
-            self.lists.unarmed.push(late);
+            self.unarmed.push(late);
         } else {
-            self.break_off(late.token, CommandFailure::Transport(why.into()));
+            self.break_off(transport, late.token, CommandFailure::Transport(why.into()));
         }
     }
 }

@@ -1,19 +1,19 @@
 //! Arrivals while the helper thread has the queues.
 
-use super::{FAMILIES, World};
+use super::{super::Portals, FAMILIES, World};
 use crate::driver::{ArmResult, DownCause, Driver};
 
 #[test]
 fn a_suspect_is_heard_out_when_the_waiting_thread_has_come_back() {
     for family in FAMILIES {
         let mut world = World::new(family, 2);
-        world.rank(0).resources.queues.send_away();
+        world.rank(0).transport.resources.queues.send_away();
         assert!(world.sends(1, 0, 7, 8));
         // The message is in the queue, because the adapter has acknowledged it.
-        while world.rank(1).peer(0).answers == 0 {
+        while world.rank(1).transport.peer(0).answers == 0 {
             world.turn(1);
         }
-        world.rank(0).suspect(1);
+        world.rank(0).transport.suspect(1);
         (0..3).for_each(|_| world.turn(0));
         assert!(
             world.heard(0).down.is_empty(),
@@ -24,7 +24,7 @@ fn a_suspect_is_heard_out_when_the_waiting_thread_has_come_back() {
             ArmResult::Ready,
             "{family}: it does not wait for the thread"
         );
-        world.rank(0).resources.queues.come_back();
+        world.rank(0).transport.resources.queues.come_back();
         assert_eq!(
             world.rank(0).arm(),
             ArmResult::Busy,
@@ -40,8 +40,12 @@ fn a_suspect_is_heard_out_when_the_waiting_thread_has_come_back() {
 fn what_task_lists_tell_is_not_all_heard_while_the_thread_has_the_queue() {
     let mut world = World::new("portails4", 1);
     let rank = world.rank(0);
-    rank.resources.queues.send_away();
-    assert!(!rank.drain_list_events(), "it may have found something");
-    rank.resources.queues.come_back();
-    assert!(rank.drain_list_events());
+    rank.transport.resources.queues.send_away();
+    let drain = |rank: &mut Portals| {
+        let (commands, transport) = (&mut rank.commands, &mut rank.transport);
+        rank.lists.drain_list_events(commands, transport)
+    };
+    assert!(!drain(rank), "it may have found something");
+    rank.transport.resources.queues.come_back();
+    assert!(drain(rank));
 }

@@ -8,7 +8,7 @@ use crate::{
     },
     memory::{MemoryRegion, RemoteRegion},
     offload::{CounterCondition, LocalCounter, LocalCounters, TaskAction, TriggeredTask},
-    portals::driver_state::REFUSALS_MAX,
+    portals::transport::REFUSALS_MAX,
 };
 
 impl World {
@@ -47,7 +47,7 @@ impl World {
         self.until(|world| !world.rank(0).lists.need_retry());
         assert_eq!(self.rank(0).arm(), ArmResult::Ready);
         assert!(
-            !self.rank(0).backoff.have_begun(),
+            !self.rank(0).transport.backoff.have_begun(),
             "it will wake up in vain"
         );
     }
@@ -88,7 +88,7 @@ impl World {
 fn a_rank_with_messages_that_the_library_refuses_sleeps() {
     for family in ["sandia42", "portails4"] {
         let mut world = World::new(family, 2);
-        let ni = world.rank(0).resources.ni.clone();
+        let ni = world.rank(0).transport.resources.ni.clone();
         ni.refuse("PtlPut", "PTL_NO_SPACE", None);
         assert!(world.sends(0, 1, 7, 8));
         world.sleeps_between_retries(0);
@@ -100,12 +100,12 @@ fn a_rank_with_messages_that_the_library_refuses_sleeps() {
 #[test]
 fn a_rank_with_control_words_that_the_library_refuses_sleeps() {
     let mut world = World::new("sandia42", 2);
-    let ni = world.rank(0).resources.ni.clone();
+    let ni = world.rank(0).transport.resources.ni.clone();
     ni.refuse("PtlPut", "PTL_NO_SPACE", None);
-    world.rank(0).schedule_words(1);
+    world.rank(0).transport.schedule_words(1);
     world.sleeps_between_retries(0);
     ni.obey();
-    world.until(|world| world.rank(0).words_due.is_empty());
+    world.until(|world| world.rank(0).transport.words_due.is_empty());
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn a_rank_with_commands_that_the_library_refuses_sleeps() {
         let mut world = World::by_rails("sandia42", 2, rails);
         let [own, there] = [0, 1].map(|rank| world.rank(rank).allocate(LEN).expect("memory"));
         let key = world.rank(1).expose(there.range()).expect("a key");
-        let rails = world.rank(0).resources.rails.iter();
+        let rails = world.rank(0).transport.resources.rails.iter();
         let nis: Vec<_> = rails.map(|rail| rail.ni.clone()).collect();
         nis.iter()
             .for_each(|ni| ni.refuse("PtlGet", "PTL_NO_SPACE", None));
@@ -147,7 +147,7 @@ fn a_watch_for_which_there_is_no_room_is_looked_at_between_sleeps_and_asked_for_
     for family in FAMILIES {
         let mut world = World::new(family, 1);
         let counters = world.counters_of(0, 1);
-        let ni = world.rank(0).resources.ni.clone();
+        let ni = world.rank(0).transport.resources.ni.clone();
         ni.refuse("PtlTriggeredPut", "PTL_NO_SPACE", None);
         world.watches(0, &counters.at(0), 5);
         world.sleeps_between_retries(0);
@@ -165,7 +165,7 @@ fn a_task_for_whose_wait_there_is_no_room_is_looked_at_between_sleeps_and_armed_
     for family in FAMILIES {
         let mut world = World::new(family, 2);
         let (own, theirs) = (world.counters_of(0, 1), world.counters_of(1, 1));
-        let ni = world.rank(0).resources.ni.clone();
+        let ni = world.rank(0).transport.resources.ni.clone();
         // Each task makes two of these calls: one to count that it begins, and one to wait.
         ni.refuse("PtlTriggeredCTInc", "PTL_NO_SPACE", Some(2));
         let ct = ni.ct_alloc().expect("a counter");
@@ -194,7 +194,7 @@ fn a_task_that_is_the_hosts_and_finds_no_room_is_done_after_a_sleep() {
     let (own, theirs) = (world.counters_of(0, 1), world.counters_of(1, 1));
     let [from, there] = [0, 1].map(|rank| world.rank(rank).allocate(64).expect("memory"));
     let key = world.rank(1).expose(there.range()).expect("a key");
-    let ni = world.rank(0).resources.ni.clone();
+    let ni = world.rank(0).transport.resources.ni.clone();
     for call in ["PtlGet", "PtlPut"] {
         ni.refuse(call, "PTL_NO_SPACE", None);
     }
@@ -249,7 +249,7 @@ fn a_list_that_finds_no_room_is_armed_by_and_by() {
         let mut world = World::new(family, 2);
         let (own, theirs) = (world.counters_of(0, 1), world.counters_of(1, 1));
         world.watches(1, &theirs.at(0), 2 * TASKS);
-        let ni = world.rank(0).resources.ni.clone();
+        let ni = world.rank(0).transport.resources.ni.clone();
         ni.refuse(call, "PTL_NO_SPACE", None);
         counts_at(&mut world, &own, &theirs, TASKS);
         counts_at(&mut world, &own, &theirs, TASKS);
@@ -274,7 +274,7 @@ fn a_list_that_finds_no_room_is_armed_by_and_by() {
 fn a_list_that_finds_no_room_can_be_taken_back() {
     let mut world = World::new("sandia42", 2);
     let (own, theirs) = (world.counters_of(0, 1), world.counters_of(1, 1));
-    let ni = world.rank(0).resources.ni.clone();
+    let ni = world.rank(0).transport.resources.ni.clone();
     ni.refuse("PtlTriggeredPut", "PTL_NO_SPACE", None);
     counts_at(&mut world, &own, &theirs, 2);
     world.turn(0);
@@ -292,7 +292,7 @@ fn a_list_that_finds_no_room_can_be_taken_back() {
 fn a_list_that_never_finds_room_ends() {
     let mut world = World::new("sandia42", 2);
     let (own, theirs) = (world.counters_of(0, 1), world.counters_of(1, 1));
-    let ni = world.rank(0).resources.ni.clone();
+    let ni = world.rank(0).transport.resources.ni.clone();
     ni.refuse("PtlTriggeredPut", "PTL_NO_SPACE", None);
     counts_at(&mut world, &own, &theirs, 2);
     while world.heard(0).ended.is_empty() {
@@ -310,7 +310,7 @@ fn a_list_that_never_finds_room_ends() {
 #[test]
 fn a_sleeping_rank_gives_up_a_peer_whose_messages_never_find_room() {
     let mut world = World::new("sandia42", 2);
-    let ni = world.rank(0).resources.ni.clone();
+    let ni = world.rank(0).transport.resources.ni.clone();
     ni.refuse("PtlPut", "PTL_NO_SPACE", None);
     assert!(world.sends(0, 1, 0, 8));
     while world.heard(0).down.is_empty() {

@@ -19,7 +19,7 @@ impl World {
             ..PortalsConfig::default()
         };
         let mut world = Self::of(family, ranks, &config);
-        world.until(|world| (0..ranks).all(|rank| world.rank(rank).operations.is_idle()));
+        world.until(|world| (0..ranks).all(|rank| world.rank(rank).commands.slots.is_idle()));
         world
     }
 
@@ -52,14 +52,14 @@ fn messages_to_the_dead_keep_no_room_and_may_end_late() {
     // Now the operations to the dead peers complete after all.
     world.until(|world| {
         let heard = world.heard(5).messages.len() as u64;
-        heard == sent && world.rank(0).peer(5).outbox.is_empty()
+        heard == sent && world.rank(0).transport.peer(5).outbox.is_empty()
     });
     let numbers = world.heard(5).messages.iter().map(|(_, number)| *number);
     assert!(numbers.eq(0..sent));
     (0..100).for_each(|_| world.turn(0));
     let rank = world.rank(0);
     assert_eq!(
-        rank.credits, rank.resources.credits,
+        rank.transport.credits, rank.transport.resources.credits,
         "a credit came twice, or not"
     );
     assert_eq!(world.stuff(5, LEN), 16);
@@ -77,11 +77,11 @@ fn the_dead_keep_no_credits() {
         world.gives_up(1..=3);
         assert!(world.sends(0, 4, 0, 8), "{family}: no room for the living");
         world.until(|world| world.heard(4).messages.len() == 1);
-        let lost = world.rank(0).resources.counters.lost.get();
+        let lost = world.rank(0).transport.resources.counters.lost.get();
         assert_eq!((lost, world.heard(0).down.len()), (0, 3), "{family}");
         world.until(|world| {
             let rank = world.rank(0);
-            rank.credits == rank.resources.credits
+            rank.transport.credits == rank.transport.resources.credits
         });
     }
 }
@@ -96,7 +96,7 @@ fn where_operations_to_the_dead_never_end_they_are_given_up_with_their_room() {
         };
         let mut world = World::of(family, 3, &config);
         // Rank 1 ends without a goodbye.
-        world.rank(1).resources.close();
+        world.rank(1).transport.resources.close();
         assert!(world.stuff(1, 8) > 0, "{family}");
         for _ in 0..100 {
             world.turn(0);
@@ -106,7 +106,10 @@ fn where_operations_to_the_dead_never_end_they_are_given_up_with_their_room() {
         world.turn(0);
         assert_eq!(world.heard(0).down, [(1, DownCause::Failed)], "{family}");
         let rank = world.rank(0);
-        assert_eq!(rank.credits, rank.resources.credits, "{family}");
+        assert_eq!(
+            rank.transport.credits, rank.transport.resources.credits,
+            "{family}"
+        );
         let sent = world.stuff(2, 8);
         assert!(sent > 0, "{family}: the dead keep the room");
         while (world.heard(2).messages.len() as u64) < sent {
@@ -128,7 +131,7 @@ fn whether_operations_to_the_dead_end_is_tried_where_it_is_only_reckoned() {
         };
         let mut world = World::of("portails4", 2, &config);
         let rank = world.rank(0);
-        let (caps, ni) = (rank.caps(), &rank.resources.ni);
+        let (caps, ni) = (rank.caps(), &rank.transport.resources.ni);
         assert_eq!((ni.ends_to_dead, ni.goes_on), (ends, !ends), "{habits}");
         assert_eq!(rank.abilities.lists.is_some(), ends, "{habits}");
         assert_eq!(caps.any_memory.is_ok(), ends, "{habits}");
@@ -146,16 +149,19 @@ fn a_failure_that_send_alone_tells_of_ends_what_it_is_about() {
             ..PortalsConfig::default()
         };
         let mut world = World::of(family, 3, &config);
-        world.rank(1).resources.close();
+        world.rank(1).transport.resources.close();
         assert!(world.stuff(1, 8) > 0, "{family}");
         while world.heard(0).down.is_empty() {
             world.turn(0);
         }
         assert_eq!(world.heard(0).down, [(1, DownCause::Failed)], "{family}");
-        while world.rank(0).credits < world.rank(0).resources.credits {
+        while world.rank(0).transport.credits < world.rank(0).transport.resources.credits {
             world.turn(0);
         }
-        assert!(world.rank(0).peer(1).outbox.is_empty(), "{family}");
+        assert!(
+            world.rank(0).transport.peer(1).outbox.is_empty(),
+            "{family}"
+        );
     }
 }
 
@@ -164,7 +170,7 @@ fn a_failure_that_is_told_twice_ends_what_it_is_about_once() {
     let mut world = World::of("sandia42", 2, &PortalsConfig::default());
     assert!(world.sends(0, 1, 0, 8) && world.sends(0, 1, 1, 8));
     let rank = world.rank(0);
-    let before = rank.credits;
+    let before = rank.transport.credits;
     for kind in [
         PortalsEventKind::Send,
         PortalsEventKind::Ack,
@@ -176,7 +182,7 @@ fn a_failure_that_is_told_twice_ends_what_it_is_about_once() {
             user: UserPtr::Message(1, 1).bits(),
             ..told()
         }));
-        assert_eq!(rank.credits, before + 1, "{kind:?}");
+        assert_eq!(rank.transport.credits, before + 1, "{kind:?}");
     }
     rank.handle_completion(got(PortalsEvent {
         kind: PortalsEventKind::Send,
@@ -184,7 +190,7 @@ fn a_failure_that_is_told_twice_ends_what_it_is_about_once() {
         ..told()
     }));
     assert_eq!(
-        rank.credits,
+        rank.transport.credits,
         before + 1,
         "what has left is not acknowledged"
     );
@@ -194,7 +200,7 @@ fn a_failure_that_is_told_twice_ends_what_it_is_about_once() {
 fn what_broke_off_gives_its_slab_back_although_it_says_that_it_has_no_bytes() {
     let mut world = World::new("sandia42", 2);
     let (rank, heard) = &mut world.ranks[0];
-    let before = rank.resources.counters.all.entries.get();
+    let before = rank.transport.resources.counters.all.entries.get();
     for _ in 0..2 {
         let event = PortalsEvent {
             kind: PortalsEventKind::Put,
@@ -205,7 +211,10 @@ fn what_broke_off_gives_its_slab_back_although_it_says_that_it_has_no_bytes() {
         };
         rank.handle_arrival(got(event), heard);
     }
-    assert_eq!(rank.resources.counters.all.entries.get(), before + 1);
+    assert_eq!(
+        rank.transport.resources.counters.all.entries.get(),
+        before + 1
+    );
     assert!(heard.messages.is_empty());
 }
 

@@ -10,7 +10,7 @@ use crate::{
     },
     memory::{MemoryRegion, RemoteRegion},
     offload::{CounterCondition, LocalCounters, RemoteCounter, TaskAction, TriggeredTask},
-    portals::{calls::PortalsNi, driver_state::REFUSALS_MAX},
+    portals::{calls::PortalsNi, transport::REFUSALS_MAX},
 };
 
 const NAME: u64 = 5 << 32 | 7;
@@ -20,6 +20,12 @@ const NOWHERE: u32 = 200;
 impl World {
     fn posts(&mut self, rank: usize, command: DriverCommand<'_>) {
         assert!(matches!(self.rank(rank).post(command), PostResult::Posted));
+    }
+
+    /// Has a rank retry names that found no room.
+    fn name_again(&mut self, rank: usize) {
+        let driver = self.rank(rank);
+        driver.lists.name_again(&driver.transport);
     }
 
     /// Gives memory of rank 1 a name.
@@ -66,13 +72,16 @@ impl World {
         };
         let tasks: Vec<_> = (0..tasks).map(task).collect();
         // A missing table entry has the same effect as a lack of room.
-        let lists = std::mem::replace(&mut self.rank(1).peer_mut(0).address.tables.lists, NOWHERE);
-        let ni = self.rank(1).resources.ni.clone();
+        let lists = std::mem::replace(
+            &mut self.rank(1).transport.peer_mut(0).address.tables.lists,
+            NOWHERE,
+        );
+        let ni = self.rank(1).transport.resources.ni.clone();
         ni.refuse("PtlPut", "PTL_NO_SPACE", None);
         let taken = self.rank(1).post_list(&tasks, CommandToken(1));
         assert!(taken, "there is room");
-        self.rank(1).peer_mut(0).address.tables.lists = lists;
-        self.until(|world| world.rank(1).refusals as usize >= 2 * tasks.len());
+        self.rank(1).transport.peer_mut(0).address.tables.lists = lists;
+        self.until(|world| world.rank(1).transport.refusals as usize >= 2 * tasks.len());
         assert_eq!(self.heard(1).triggered, 1, "they have not begun");
         ni
     }
@@ -94,7 +103,7 @@ impl World {
 fn a_name_that_finds_no_room_is_given_when_there_is_some() {
     for family in FAMILIES {
         let mut world = World::new(family, 2);
-        let ni = world.rank(1).resources.ni.clone();
+        let ni = world.rank(1).transport.resources.ni.clone();
         let region = world.rank(1).allocate(4096).expect("memory");
         ni.refuse("PtlMEAppend", "PTL_NO_SPACE", None);
         let region = &region;
@@ -125,14 +134,14 @@ fn lists_end_with_advice_as_long_as_a_name_has_no_room() {
         let counters = LocalCounters::for_tasks(world.rank(1), 2).expect("memory");
         let region = world.names();
         world.rank(1).take_back_name(NAME);
-        let ni = world.rank(1).resources.ni.clone();
+        let ni = world.rank(1).transport.resources.ni.clone();
         world.lists(&counters, 9, 1);
         ni.refuse("PtlMEAppend", code, None);
         world.rank(1).give_name(NAME, &region);
         if code == "PTL_NO_SPACE" {
-            (0..REFUSALS_MAX - 2).for_each(|_| world.rank(1).name_again());
+            (0..REFUSALS_MAX - 2).for_each(|_| world.name_again(1));
             assert!(world.rank(1).lists.need_retry(), "too early");
-            world.rank(1).name_again();
+            world.name_again(1);
         }
         world.advises(1);
         world.lists(&counters, 0, 2);
@@ -203,7 +212,7 @@ fn a_sleeping_rank_gives_up_a_name_that_never_finds_room() {
     let mut world = World::new("sandia42", 2);
     let counters = LocalCounters::for_tasks(world.rank(1), 2).expect("memory");
     let region = world.rank(1).allocate(4096).expect("memory");
-    let ni = world.rank(1).resources.ni.clone();
+    let ni = world.rank(1).transport.resources.ni.clone();
     world.lists(&counters, 9, 1);
     ni.refuse("PtlMEAppend", "PTL_NO_SPACE", None);
     world.rank(1).give_name(NAME, &region);
@@ -238,7 +247,7 @@ fn a_watch_without_room_for_its_counter_is_not_told_of_before_it_is_reached() {
     for family in FAMILIES {
         let mut world = World::new(family, 1);
         let counters = LocalCounters::for_tasks(world.rank(0), 1).expect("memory");
-        let ni = world.rank(0).resources.ni.clone();
+        let ni = world.rank(0).transport.resources.ni.clone();
         ni.refuse("PtlMEAppend", "PTL_NO_SPACE", None);
         let counter = counters.at(0);
         let watch = DriverCommand::Watch {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{super::driver_state::REFUSALS_MAX, FAMILIES, World};
+use super::{super::transport::REFUSALS_MAX, FAMILIES, World};
 use crate::{
     driver::{
         AtomicOp, CommandToken, DownCause, Driver, DriverCommand, FailureWatch, PostResult,
@@ -53,7 +53,7 @@ impl World {
     /// Sends long messages from rank 1 until rank 0, which makes no turns, refuses one. Returns the number of messages.
     fn fill(&mut self) -> u64 {
         let mut sent = 0;
-        while self.rank(1).resources.counters.refused.get() == 0 {
+        while self.rank(1).transport.resources.counters.refused.get() == 0 {
             sent += u64::from(self.sends(1, 0, sent, 60_000));
             self.turn(1);
         }
@@ -65,16 +65,16 @@ impl World {
 fn a_refused_sender_resumes_when_the_adapter_accepts_messages_and_not_before() {
     for family in FAMILIES {
         let mut world = World::new(family, 2);
-        let ni = world.rank(0).resources.ni.clone();
+        let ni = world.rank(0).transport.resources.ni.clone();
         ni.refuse("PtlPTEnable", "PTL_NO_SPACE", None);
         let sent = world.fill();
-        world.until(|world| world.rank(0).refused == [1]);
+        world.until(|world| world.rank(0).transport.refused == [1]);
         (0..200).for_each(|_| (0..2).for_each(|rank| world.turn(rank)));
         let heard = world.heard(0).messages.len() as u64;
         assert!(heard < sent, "all of {sent} found room");
         let [pauses, resumed] = [
-            world.rank(0).peer(1).pauses_heard,
-            world.rank(0).peer(1).resumed,
+            world.rank(0).transport.peer(1).pauses_heard,
+            world.rank(0).transport.peer(1).resumed,
         ];
         assert_eq!((pauses, resumed), (1, 0), "it was told to go on");
         assert!(!world.sends(1, 0, sent, 8), "it keeps what it may not send");
@@ -97,7 +97,7 @@ fn a_refused_sender_resumes_when_the_adapter_accepts_messages_and_not_before() {
 fn a_sender_whose_table_entry_cannot_be_enabled_again_is_lost() {
     for family in FAMILIES {
         let mut world = World::new(family, 2);
-        let ni = world.rank(0).resources.ni.clone();
+        let ni = world.rank(0).transport.resources.ni.clone();
         ni.refuse("PtlPTEnable", "PTL_ARG_INVALID", None);
         world.fill();
         world.until(|world| !world.heard(0).down.is_empty());
@@ -143,7 +143,7 @@ fn a_library_that_has_no_room_now_and_then_loses_nothing() {
         let own = world.rank(0).allocate(8 << 10).expect("memory");
         memory.atomic_u64(HELD).store(SEEN, Relaxed);
         let key = world.rank(1).expose(memory.range()).expect("a key");
-        let nis = [0, 1].map(|rank| world.rank(rank).resources.ni.clone());
+        let nis = [0, 1].map(|rank| world.rank(rank).transport.resources.ni.clone());
         for (made, call) in (2..).zip(CALLS) {
             nis.iter()
                 .for_each(|ni| ni.refuse(call, "PTL_NO_SPACE", Some(made)));
@@ -183,7 +183,7 @@ fn pieces_of_long_commands_find_room_by_and_by() {
         let mut world = World::by_rails(family, 2, &[0, 1]);
         let [own, there] = [0, 1].map(|rank| world.rank(rank).allocate(LEN).expect("memory"));
         let key = world.rank(1).expose(there.range()).expect("a key");
-        let nis = [0, 1].map(|rail| world.rank(0).resources.rails[rail].ni.clone());
+        let nis = [0, 1].map(|rail| world.rank(0).transport.resources.rails[rail].ni.clone());
         for ni in &nis {
             for call in ["PtlPut", "PtlGet"] {
                 ni.refuse(call, "PTL_NO_SPACE", Some(3));
@@ -222,15 +222,15 @@ fn pieces_of_long_commands_find_room_by_and_by() {
 #[test]
 fn what_never_finds_room_is_given_up_after_a_while() {
     let mut world = World::new("sandia42", 2);
-    let ni = world.rank(0).resources.ni.clone();
+    let ni = world.rank(0).transport.resources.ni.clone();
     ni.refuse("PtlPut", "PTL_NO_SPACE", None);
     assert!(world.sends(0, 1, 0, 8));
     for _ in 0..REFUSALS_MAX / 2 {
-        world.rank(0).transmit();
+        world.rank(0).transport.transmit();
     }
-    assert!(world.rank(0).suspects.is_empty(), "too early");
+    assert!(world.rank(0).transport.suspects.is_empty(), "too early");
     for _ in 0..REFUSALS_MAX / 2 {
-        world.rank(0).transmit();
+        world.rank(0).transport.transmit();
     }
     world.until(|world| !world.heard(0).down.is_empty());
     assert_eq!(world.heard(0).down, [(1, DownCause::Failed)]);

@@ -2,7 +2,7 @@
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-use super::{FAMILIES, PATIENCE, World};
+use super::{super::Portals, FAMILIES, PATIENCE, World};
 use crate::{
     driver::{
         ArmResult, CommandFailure, CommandToken, DownCause, Driver, TaskLists, WakeSource,
@@ -87,7 +87,7 @@ fn a_list_ends_when_nothing_can_land_for_it_any_more_and_not_before() {
                 action: offer,
             },
         );
-        let ni = world.rank(1).resources.ni.clone();
+        let ni = world.rank(1).transport.resources.ni.clone();
         ni.refuse("PtlMEUnlink", "PTL_IN_USE", None);
         world.rank(1).give_up(WorldRank(0), Some(DownCause::Failed));
         (0..100).for_each(|_| world.turn(1));
@@ -130,25 +130,26 @@ fn the_way_to_oneself_is_open_as_long_as_something_comes_by_it() {
         },
     );
     world.until(|world| world.heard(0).triggered > 0);
-    let ni = world.rank(0).resources.ni.clone();
+    let ni = world.rank(0).transport.resources.ni.clone();
     ni.refuse("PtlMEUnlink", "PTL_IN_USE", None);
-    assert!(!world.rank(0).close_own_memory());
+    let closes = |rank: &mut Portals| rank.lists.close_own_memory(&rank.transport);
+    assert!(!closes(world.rank(0)));
     assert_eq!(ni.obey(), 1, "there was no such way");
-    assert!(world.rank(0).close_own_memory());
+    assert!(closes(world.rank(0)));
 }
 
 #[test]
 fn a_rank_that_waits_for_a_lane_to_close_sleeps() {
     let mut world = World::by_rails("sandia42", 2, &[0, 1]);
     let _memory = world.rank(0).allocate(4096).expect("memory");
-    let ni = world.rank(0).resources.ni.clone();
+    let ni = world.rank(0).transport.resources.ni.clone();
     ni.refuse("PtlMEUnlink", "PTL_IN_USE", None);
-    world.rank(0).fail_lane(1, 0);
-    world.until(|world| world.rank(0).rails.are_leaving());
+    world.rank(0).transport.fail_lane(1, 0);
+    world.until(|world| world.rank(0).transport.rails.are_leaving());
     (0..100).for_each(|_| (0..2).for_each(|rank| world.turn(rank)));
     let others: u32 = (0..10).map(|_| world.sleeps(0)).sum();
     assert!(others < 10, "woken {others} times in vain");
     ni.obey();
     world.sleeps(0);
-    assert!(!world.rank(0).rails.are_leaving());
+    assert!(!world.rank(0).transport.rails.are_leaving());
 }
