@@ -78,8 +78,45 @@ impl Portals {
         }
     }
 
+    /// Handles the event of a message in a posted receive.
+    fn handle_recv_event(&mut self, got: &RailEvent, sink: &mut dyn Sink) {
+        let event = &got.event;
+        let arrived = (self.posted_recvs.as_mut()).and_then(|lent| lent.take_arrived(event.user));
+        let Some((offer, header)) = arrived else {
+            return self.transport.resources.counters.nonsense.add(1);
+        };
+        let next = (event.end == PortalsOutcome::Success).then(|| self.next_message(got));
+        let header_len = offer.header_len;
+        let body_len = usize::try_from(event.mlength).unwrap_or(usize::MAX);
+        let body_len = body_len.checked_sub(header_len);
+        let body_len = body_len.filter(|len| *len <= offer.into.len());
+        match (next.flatten(), body_len) {
+            (Some((rank, MessageLabel::Message(label))), Some(len))
+                if usize::from(label) == header_len =>
+            {
+                let header = &header[..header_len];
+                self.transport
+                    .resources
+                    .counters
+                    .all
+                    .messages_received
+                    .add(1);
+                self.transport.resources.counters.all.placed.add(1);
+                let body = offer.into.as_payload().first(len);
+                sink.placed(offer.token, driver::WorldRank(rank), header, body);
+            }
+            (None, _) => sink.returned(offer.token),
+            // No correct peer sends such a message with these bits.
+            (Some((rank, _)), _) => {
+                self.transport.resources.counters.nonsense.add(1);
+                sink.returned(offer.token);
+                self.report_peer_down(rank, DownCause::Failed);
+            }
+        }
+    }
+
     /// Returns sender and label of an arrived message, if it is the next one in order from that sender.
-    pub(super) fn next_message(&mut self, got: &RailEvent) -> Option<(u32, MessageLabel)> {
+    fn next_message(&mut self, got: &RailEvent) -> Option<(u32, MessageLabel)> {
         let event = &got.event;
         let [number, bits] = bytemuck::cast::<u64, [u32; 2]>(event.header);
         let sender = if self.transport.address.is_tagged(event.match_bits) {

@@ -194,7 +194,9 @@ impl Driver for Portals {
         self.poll_task_lists(&mut turn, sink);
         self.poll_hints(&mut turn);
         self.poll_arrivals(&mut turn, sink);
-        self.retry_withdrawals();
+        if let Some(lent) = &mut self.posted_recvs {
+            lent.retry_withdrawals(&mut self.transport);
+        }
         self.commands.continue_stripes(&mut self.transport);
         self.close_lanes();
         self.drain_completions(&mut turn, sink);
@@ -340,11 +342,13 @@ impl TagMatching for Portals {
     }
 
     fn offer(&mut self, from: WorldRank, offer: TagBuffer) -> bool {
-        self.post_recv(from.0, offer)
+        let lent = self.posted_recvs.as_mut();
+        lent.is_some_and(|lent| lent.post(&self.transport, from.0, offer))
     }
 
     fn take_back(&mut self, token: CommandToken) -> bool {
-        self.withdraw_recv(token)
+        let lent = self.posted_recvs.as_mut();
+        lent.is_none_or(|lent| lent.withdraw(&self.transport, token))
     }
 }
 

@@ -14,13 +14,13 @@ use super::{
     address::PortalsAddress,
     calls::{Me, PortalsCallError, PortalsLimits, PortalsNi},
     completion::PortalsCompletion,
-    driver_state::Portals,
-    event::{PortalsOutcome, PortalsProcess, RailEvent},
-    peer::{MessageLabel, PortalsPeerState},
+    event::PortalsProcess,
+    peer::PortalsPeerState,
     send_pool::HEADER_MAX,
+    transport::PortalsTransport,
 };
 use crate::{
-    driver::{self, CommandToken, LocalRange, Sink, TagBuffer},
+    driver::{CommandToken, LocalRange, TagBuffer},
     memory::MemoryRegion,
 };
 
@@ -90,6 +90,71 @@ impl PostedRecvTable {
     /// Notes that events were lost.
     pub(super) const fn lose_events(&mut self) {
         self.blind = true;
+    }
+
+    /// Posts memory for the next message of a peer with a tag. Returns true if the adapter has it.
+    pub(super) fn post(
+        &mut self,
+        transport: &PortalsTransport,
+        from: u32,
+        offer: TagBuffer,
+    ) -> bool {
+        let is_up = transport.peer(from).state == PortalsPeerState::Up;
+        let Some(bits) = transport.address.tagged_bits(offer.tag) else {
+            return false;
+        };
+        if !is_up || offer.header_len > HEADER_MAX || offer.header_len == 0 {
+            return false;
+        }
+        let Some(at) = self.take_place() else {
+            return false;
+        };
+        let segments = self.write_segments(at, &offer);
+        let user = self.entries[at as usize].user(at);
+        let (resources, process) = (&transport.resources, transport.home(from).1);
+        let pt = transport.address.tables.eager;
+        let appended = (resources.ni).append_segments(pt, segments, SEGMENTS, process, bits, user);
+        let Ok(me) = appended else {
+            self.free.push(at);
+            return false;
+        };
+        self.keep(at, offer, me);
+        resources.counters.all.entries.add(1);
+        resources.counters.lent.add(1);
+        true
+    }
+
+    /// Withdraws a posted receive. Returns true if its memory is back.
+    pub(super) fn withdraw(&mut self, transport: &PortalsTransport, token: CommandToken) -> bool {
+        let Some(&at) = self.by_token.get(&token.0) else {
+            let is_it = |told: &PortalsCompletion| matches!(told, PortalsCompletion::Returned(other) if *other == token);
+            return !transport.completions.iter().any(is_it);
+        };
+        let is_back = self.unlink(&transport.resources.ni, at).is_some();
+        if !is_back && !self.asked.contains(&at) {
+            self.asked.push(at);
+        }
+        is_back
+    }
+
+    /// Retries withdrawals of memory that was in use.
+    pub(super) fn retry_withdrawals(&mut self, transport: &mut PortalsTransport) {
+        for at in self.asked.clone() {
+            if let Some(offer) = self.unlink(&transport.resources.ni, at) {
+                let returned = PortalsCompletion::Returned(offer.token);
+                transport.completions.push_back(returned);
+            }
+        }
+    }
+
+    /// Ends the posted receive that an event names. Returns its buffer, and the header that has arrived.
+    pub(super) fn take_arrived(&mut self, user: u64) -> Option<(TagBuffer, [u8; HEADER_MAX])> {
+        let at = self.named(user)?;
+        let offer = self.end(at)?;
+        let mut header = [0; HEADER_MAX];
+        let place = at as usize * PLACE_LEN;
+        self.places.read(place, &mut header[..offer.header_len]);
+        Some((offer, header))
     }
 
     fn take_place(&mut self) -> Option<u32> {
@@ -172,119 +237,6 @@ impl PostedRecvTable {
 impl PostedRecvEntry {
     fn user(&self, at: u32) -> u64 {
         LENT | u64::from(self.generation) << 32 | u64::from(at)
-    }
-}
-
-impl Portals {
-    /// Posts memory for the next message of a peer with a tag. Returns true if the adapter has it.
-    pub(super) fn post_recv(&mut self, from: u32, offer: TagBuffer) -> bool {
-        let bits = self.transport.address.tagged_bits(offer.tag);
-        let (is_up, process) = (
-            self.transport.peer(from).state == PortalsPeerState::Up,
-            self.transport.home(from).1,
-        );
-        let (Some(lent), Some(bits)) = (&mut self.posted_recvs, bits) else {
-            return false;
-        };
-        if !is_up || offer.header_len > HEADER_MAX || offer.header_len == 0 {
-            return false;
-        }
-        let Some(at) = lent.take_place() else {
-            return false;
-        };
-        let segments = lent.write_segments(at, &offer);
-        let user = lent.entries[at as usize].user(at);
-        let (ni, pt) = (
-            &self.transport.resources.ni,
-            self.transport.address.tables.eager,
-        );
-        let appended = ni.append_segments(pt, segments, SEGMENTS, process, bits, user);
-        let Ok(me) = appended else {
-            lent.free.push(at);
-            return false;
-        };
-        lent.keep(at, offer, me);
-        self.transport.resources.counters.all.entries.add(1);
-        self.transport.resources.counters.lent.add(1);
-        true
-    }
-
-    /// Withdraws a posted receive. Returns true if its memory is back.
-    pub(super) fn withdraw_recv(&mut self, token: CommandToken) -> bool {
-        let Some(lent) = &mut self.posted_recvs else {
-            return true;
-        };
-        let Some(&at) = lent.by_token.get(&token.0) else {
-            let is_it = |told: &PortalsCompletion| matches!(told, PortalsCompletion::Returned(other) if *other == token);
-            return !self.transport.completions.iter().any(is_it);
-        };
-        let is_back = lent.unlink(&self.transport.resources.ni, at).is_some();
-        if !is_back && !lent.asked.contains(&at) {
-            lent.asked.push(at);
-        }
-        is_back
-    }
-
-    /// Retries withdrawals of memory that was in use.
-    pub(super) fn retry_withdrawals(&mut self) {
-        let Some(lent) = self
-            .posted_recvs
-            .as_mut()
-            .filter(|lent| lent.has_withdrawals())
-        else {
-            return;
-        };
-        for at in lent.asked.clone() {
-            if let Some(offer) = lent.unlink(&self.transport.resources.ni, at) {
-                self.transport
-                    .completions
-                    .push_back(PortalsCompletion::Returned(offer.token));
-            }
-        }
-    }
-
-    /// Handles the event of a message in a posted receive.
-    pub(super) fn handle_recv_event(&mut self, got: &RailEvent, sink: &mut dyn Sink) {
-        let event = &got.event;
-        let place = self.posted_recvs.as_mut().and_then(|lent| {
-            let at = lent.named(event.user)?;
-            Some((at, lent.end(at)?))
-        });
-        let Some((at, offer)) = place else {
-            return self.transport.resources.counters.nonsense.add(1);
-        };
-        let next = (event.end == PortalsOutcome::Success).then(|| self.next_message(got));
-        let header_len = offer.header_len;
-        let body_len = usize::try_from(event.mlength).unwrap_or(usize::MAX);
-        let body_len = body_len.checked_sub(header_len);
-        let body_len = body_len.filter(|len| *len <= offer.into.len());
-        match (next.flatten(), body_len) {
-            (Some((rank, MessageLabel::Message(label))), Some(len))
-                if usize::from(label) == header_len =>
-            {
-                let mut header = [0; HEADER_MAX];
-                let header = &mut header[..header_len];
-                if let Some(lent) = &self.posted_recvs {
-                    lent.places.read(at as usize * PLACE_LEN, header);
-                }
-                self.transport
-                    .resources
-                    .counters
-                    .all
-                    .messages_received
-                    .add(1);
-                self.transport.resources.counters.all.placed.add(1);
-                let body = offer.into.as_payload().first(len);
-                sink.placed(offer.token, driver::WorldRank(rank), header, body);
-            }
-            (None, _) => sink.returned(offer.token),
-            // No correct peer sends such a message with these bits.
-            (Some((rank, _)), _) => {
-                self.transport.resources.counters.nonsense.add(1);
-                sink.returned(offer.token);
-                self.report_peer_down(rank, driver::DownCause::Failed);
-            }
-        }
     }
 }
 
