@@ -43,7 +43,7 @@ impl PortalsTransport {
                 self.resources.queues.note_traffic(lane);
                 self.spend_credit(to);
             }
-            Err(refused) if self.is_for_later(&refused) => return false,
+            Err(refused) if self.room.is_for_later(&refused) => return false,
             Err(_) => _ = self.fail_lane(to, lane),
         }
         true
@@ -95,7 +95,7 @@ impl PortalsTransport {
                     self.disabled = self.disabled.without(LaneSet::EMPTY.with(rail));
                     self.resources.counters.enabled.add(1);
                 }
-                Err(refused) if self.is_for_later(&refused) => later = later.with(rail),
+                Err(refused) if self.room.is_for_later(&refused) => later = later.with(rail),
                 Err(_) => {}
             }
         }

@@ -168,14 +168,14 @@ impl Portals {
         self.reset_backoff();
         let at = self
             .waits()
-            .then(|| self.transport.backoff.begin(self.alarm.now()));
+            .then(|| self.transport.room.backoff.begin(self.alarm.now()));
         self.alarm.set(at).is_ok()
     }
 
     /// Resets the back-off when nothing waits any more, so that the next sleep is short again.
     pub(super) fn reset_backoff(&mut self) {
-        if self.transport.backoff.have_begun() && !self.waits() {
-            self.transport.backoff.reset();
+        if self.transport.room.backoff.have_begun() && !self.waits() {
+            self.transport.room.backoff.reset();
         }
     }
 
@@ -201,6 +201,6 @@ impl Portals {
             || self.lists.have_pending_work()
             || self.transport.rails.have_pending_work()
             // After refusals, do not retry: the library had no room, and has neither accepted nor completed anything since.
-            || self.transport.refusals == 0 && self.transport.has_unsent()
+            || self.transport.room.refusals() == 0 && self.transport.has_unsent()
     }
 }

@@ -62,6 +62,7 @@ mod prepare;
 mod profile;
 mod provider;
 mod rma_calls;
+mod room;
 mod send_pool;
 mod shutdown;
 mod stats;
@@ -185,7 +186,7 @@ impl Driver for Portals {
     fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> TurnProgress {
         self.transport.resources.queues.disarm();
         self.transport.resources.ni.sync_atomics();
-        self.transport.backoff.begin_turn(|| self.alarm.now());
+        self.transport.room.backoff.begin_turn(|| self.alarm.now());
         let _else_it_rings_once_more = self.alarm.set(None);
         self.transport.give_kept_slabs();
         let mut turn = EventBudget { budget, events: 0 };

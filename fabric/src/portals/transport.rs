@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 
 use super::{
     address::PortalsAddress,
-    backoff::BackoffTimer,
     calls::PortalsCallError,
     completion::PortalsCompletion,
     event::{PortalsOutcome, RailEvent},
@@ -14,6 +13,7 @@ use super::{
     peer::{MessageLabel, PortalsPeer, PortalsPeerState, UserPtr},
     prepare::PortalsResources,
     rma_calls::RemoteTarget,
+    room::LibraryRoom,
     send_pool::{OF_ONE_PEER, PortalsSendPool},
 };
 use crate::{lanes::LaneSet, memory::MemoryRegion, tags::MatchTag};
@@ -26,11 +26,7 @@ pub(super) struct PortalsTransport {
     pub(super) address: PortalsAddress,
     pub(super) peers: Vec<PortalsPeer>,
     pub(super) rails: PortalsRails,
-    /// Events that the completion queue still has room for. Each started operation takes one.
-    pub(super) credits: u32,
-    /// Refusals by the library since it last accepted or completed anything.
-    pub(super) refusals: u32,
-    pub(super) backoff: BackoffTimer,
+    pub(super) room: LibraryRoom,
     /// Words to write to the boards of peers.
     pub(super) control_words: MemoryRegion,
     /// Notifications for the sink, in order.
@@ -74,7 +70,7 @@ impl PortalsTransport {
         }
         let (outbox, len) = (&peer.outbox, header.len() + body.len());
         let mut slot = None;
-        if !outbox.has_room() || self.credits <= RESERVED {
+        if !outbox.has_room() || !self.room.is_left() {
             return false;
         }
         if len > 0 {
@@ -117,7 +113,7 @@ impl PortalsTransport {
 
     /// Passes to the adapter what may leave.
     pub(super) fn transmit(&mut self) {
-        while self.credits > 0
+        while self.room.is_left_for_words()
             && let Some(to) = self.words_due.pop_front()
         {
             self.peer_mut(to).words_due = false;
@@ -126,7 +122,7 @@ impl PortalsTransport {
                 return self.words_due.push_front(to);
             }
         }
-        while self.credits > RESERVED
+        while self.room.is_left()
             && let Some(to) = self.sendable.pop_front()
         {
             match self.transmit_one(to) {
@@ -167,23 +163,16 @@ impl PortalsTransport {
 
     /// Handles a message that the library has refused: retries it if there may be room later, otherwise fails the lane.
     fn handle_unsent(&mut self, to: u32, refused: &PortalsCallError) -> SendAttempt {
-        if self.is_for_later(refused) {
+        if self.room.is_for_later(refused) {
             return SendAttempt::NotNow;
         }
         self.fail_lane(to, self.peer(to).home.into());
         SendAttempt::None
     }
 
-    /// Returns true if a refused call should be retried in the next turn, because a completion may make room.
-    pub(super) fn is_for_later(&mut self, refused: &PortalsCallError) -> bool {
-        self.refusals = self.refusals.saturating_add(self.backoff.weight_once());
-        matches!(refused, PortalsCallError::Transient(_)) && self.refusals < REFUSALS_MAX
-    }
-
     /// Takes a credit for an operation to a peer.
     pub(super) fn spend_credit(&mut self, to: u32) {
-        self.credits -= 1;
-        self.refusals = 0;
+        self.room.spend();
         if !self.resources.ni.ends_to_dead {
             self.peer_mut(to).under_way += 1;
         }
@@ -252,8 +241,8 @@ impl PortalsTransport {
 
     /// Returns true if something may be passed to the library, and its completion would find a place in the queue.
     pub(super) fn has_unsent(&self) -> bool {
-        self.credits > 0 && !self.words_due.is_empty()
-            || self.credits > RESERVED && (!self.sendable.is_empty() || self.rails.need_room())
+        self.room.is_left_for_words() && !self.words_due.is_empty()
+            || self.room.is_left() && (!self.sendable.is_empty() || self.rails.need_room())
     }
 
     pub(super) fn next(&mut self, which: EventQueueKind) -> Option<RailEvent> {
@@ -279,10 +268,4 @@ enum SendAttempt {
     NotNow,
 }
 
-/// Turns without an acceptance or a completion after which a refusal counts as permanent: more than a second.
-pub(super) const REFUSALS_MAX: u32 = 1 << 20;
-
 const _: () = assert!(size_of::<PortalsPeer>() <= 256, "state per idle peer");
-
-/// Credits reserved for control words.
-pub(super) const RESERVED: u32 = 2;

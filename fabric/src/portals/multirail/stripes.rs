@@ -5,7 +5,7 @@ use super::super::{
     event::PortalsOutcome,
     onesided::{PortalsCommands, PortalsRmaCommand, PortalsRmaOp, failure, no_step, unreached},
     peer::UserPtr,
-    transport::{PortalsTransport, RESERVED},
+    transport::PortalsTransport,
 };
 use super::PortalsRails;
 use crate::{
@@ -205,7 +205,7 @@ impl PortalsCommands {
 
     /// Continues operations that found no room before.
     pub(in super::super) fn continue_stripes(&mut self, transport: &mut PortalsTransport) {
-        if transport.credits > RESERVED && std::mem::take(&mut transport.rails.needs_room) {
+        if transport.room.is_left() && std::mem::take(&mut transport.rails.needs_room) {
             let slots: Vec<_> = transport.rails.striped.keys().copied().collect();
             for slot in slots {
                 if !transport.rails.needs_room {
@@ -252,7 +252,7 @@ fn feed(
 ) -> bool {
     for lane in striped.stripe.lanes().iter() {
         while striped.failure.is_none() {
-            if transport.credits <= RESERVED {
+            if !transport.room.is_left() {
                 transport.rails.needs_room = true;
                 return false;
             }
@@ -260,15 +260,14 @@ fn feed(
                 break;
             };
             let Err(refused) = put_or_get(transport, slot, work, &piece) else {
-                transport.credits -= 1;
-                transport.refusals = 0;
+                transport.room.spend();
                 transport.resources.counters.pieces.add(1);
                 transport.count_sent(lane, piece.range.end - piece.range.start);
                 striped.in_flight[lane as usize] += 1;
                 continue;
             };
             striped.stripe.refuse(piece.id);
-            if transport.is_for_later(&refused) {
+            if transport.room.is_for_later(&refused) {
                 transport.rails.needs_room = true;
                 return false;
             }

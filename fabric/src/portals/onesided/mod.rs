@@ -30,7 +30,7 @@ use super::{
     peer::{PortalsPeerState, UserPtr},
     rma_calls::RemoteTarget,
     task_lists::match_bits,
-    transport::{PortalsTransport, RESERVED},
+    transport::PortalsTransport,
 };
 use crate::{
     driver::{AtomicOp, CommandFailure, CommandToken, LocalRange},
@@ -101,7 +101,7 @@ impl PortalsCommands {
         op: PortalsRmaOp,
         step: PortalsRmaStep,
     ) -> bool {
-        if transport.credits <= RESERVED {
+        if !transport.room.is_left() {
             return false;
         }
         let work = PortalsRmaCommand {
@@ -136,7 +136,9 @@ impl PortalsCommands {
                 transport.resources.queues.note_traffic(lane);
                 transport.spend_credit(work.to);
             }
-            Err(refused) if transport.is_for_later(&refused) => self.slots.schedule_retry(slot),
+            Err(refused) if transport.room.is_for_later(&refused) => {
+                self.slots.schedule_retry(slot)
+            }
             Err(refused) => self.go_without(
                 transport,
                 slot,
@@ -381,7 +383,7 @@ impl PortalsCommands {
     /// Retries, in some turns, steps that found no entry at their peer or no room in the library. After one refusal for lack of
     /// room, the others need not be tried.
     pub(super) fn retry_commands(&mut self, transport: &mut PortalsTransport) {
-        if !transport.backoff.is_retry_turn() {
+        if !transport.room.backoff.is_retry_turn() {
             return;
         }
         let mut has_room = true;
@@ -391,10 +393,10 @@ impl PortalsCommands {
             };
             if transport.peer(work.to).state != PortalsPeerState::Up {
                 self.finish(transport, slot, work, Err(CommandFailure::PeerDown));
-            } else if has_room && transport.credits > RESERVED {
-                let refusals = transport.refusals;
+            } else if has_room && transport.room.is_left() {
+                let refusals = transport.room.refusals();
                 self.take_step(transport, slot, work);
-                has_room = transport.refusals <= refusals;
+                has_room = transport.room.refusals() <= refusals;
             } else {
                 self.slots.schedule_retry(slot);
             }
@@ -410,7 +412,7 @@ impl PortalsCommands {
         let peer = transport.peer_mut(rank);
         let under_way = std::mem::take(&mut peer.under_way);
         let slots = peer.outbox.abandon_in_flight();
-        transport.credits += under_way;
+        transport.room.give_back(under_way);
         for (slot, flies) in slots {
             if goes_on && flies {
                 transport.resources.pool.lose(slot);
@@ -452,9 +454,9 @@ impl PortalsCommands {
 
     /// Returns the credit of a completed operation.
     pub(super) fn regain_credit(&self, transport: &mut PortalsTransport, user: u64) {
-        transport.refusals = 0;
+        transport.room.note_completion();
         if transport.resources.ni.ends_to_dead {
-            transport.credits = (transport.credits + 1).min(transport.resources.credits);
+            transport.room.give_back(1);
             return; // operations to the dead complete by themselves, so no peer needs an account
         }
         let to = match UserPtr::of(user) {
@@ -468,7 +470,7 @@ impl PortalsCommands {
         // An operation that was given up may still complete. Its credit has been returned already.
         if let Some(peer) = peer.filter(|peer| peer.under_way > 0) {
             peer.under_way -= 1;
-            transport.credits += 1;
+            transport.room.give_back(1);
         }
     }
 }

@@ -79,7 +79,7 @@ impl PortalsTaskLists {
         for polled in std::mem::take(&mut self.polled) {
             self.look_again(commands, transport, polled);
         }
-        if transport.backoff.is_retry_turn() {
+        if transport.room.backoff.is_retry_turn() {
             for id in std::mem::take(&mut self.again) {
                 self.count_again(transport, id);
             }
@@ -117,7 +117,7 @@ impl PortalsTaskLists {
                     }
                 }
                 Some(watch)
-                    if !transport.backoff.is_retry_turn()
+                    if !transport.room.backoff.is_retry_turn()
                         || self.arm_watch(transport, id, watch).is_err() =>
                 {
                     self.polled.push(polled);
@@ -136,7 +136,8 @@ impl PortalsTaskLists {
                 let goes_on = if self.is_met(transport, waits) {
                     transport.resources.ni.ct_inc(go, 1).is_ok()
                 } else {
-                    transport.backoff.is_retry_turn() && self.go_when(transport, go, waits).is_ok()
+                    transport.room.backoff.is_retry_turn()
+                        && self.go_when(transport, go, waits).is_ok()
                 };
                 if !goes_on {
                     self.polled.push(polled);
@@ -178,7 +179,7 @@ impl PortalsTaskLists {
             );
             match transport.resources.ni.put(span, *remote, 0, true) {
                 Ok(()) => *full += 1,
-                Err(refused) if transport.is_for_later(&refused) => self.again.push_back(id),
+                Err(refused) if transport.room.is_for_later(&refused) => self.again.push_back(id),
                 Err(refused) => {
                     self.break_off(transport, token, CommandFailure::Transport(refused.into()))
                 }

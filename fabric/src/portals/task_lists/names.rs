@@ -6,7 +6,8 @@
 use super::{
     super::{
         calls::{PortalsCallError, PortalsNi},
-        transport::{PortalsTransport, REFUSALS_MAX},
+        room::REFUSALS_MAX,
+        transport::PortalsTransport,
     },
     PortalsTaskLists, match_bits,
     task_counters::counter_ids_of,
@@ -86,7 +87,9 @@ impl PortalsTaskLists {
         why: PortalsCallError,
     ) {
         let tries = match why {
-            PortalsCallError::Transient(_) => before.saturating_add(transport.backoff.weight()),
+            PortalsCallError::Transient(_) => {
+                before.saturating_add(transport.room.backoff.weight())
+            }
             _ => REFUSALS_MAX,
         };
         let unnamed = PendingName {

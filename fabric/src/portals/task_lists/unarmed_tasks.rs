@@ -7,7 +7,8 @@ use super::{
     super::{
         calls::{Ct, PortalsCallError},
         onesided::PortalsCommands,
-        transport::{PortalsTransport, REFUSALS_MAX},
+        room::REFUSALS_MAX,
+        transport::PortalsTransport,
     },
     PortalsTaskLists,
 };
@@ -78,7 +79,7 @@ impl PortalsTaskLists {
             if let Err((armed, why)) = armed {
                 late.tries = late
                     .tries
-                    .saturating_add(transport.backoff.weight_of_asking());
+                    .saturating_add(transport.room.backoff.weight_of_asking());
                 if armed > 0 {
                     late.tasks.drain(..armed);
                     late.tries = 0;

@@ -8,7 +8,7 @@ use crate::{
     },
     memory::{MemoryRegion, RemoteRegion},
     offload::{CounterCondition, LocalCounter, LocalCounters, TaskAction, TriggeredTask},
-    portals::transport::REFUSALS_MAX,
+    portals::room::REFUSALS_MAX,
 };
 
 impl World {
@@ -47,7 +47,7 @@ impl World {
         self.until(|world| !world.rank(0).lists.need_retry());
         assert_eq!(self.rank(0).arm(), ArmResult::Ready);
         assert!(
-            !self.rank(0).transport.backoff.have_begun(),
+            !self.rank(0).transport.room.backoff.have_begun(),
             "it will wake up in vain"
         );
     }

@@ -59,7 +59,8 @@ fn messages_to_the_dead_keep_no_room_and_may_end_late() {
     (0..100).for_each(|_| world.turn(0));
     let rank = world.rank(0);
     assert_eq!(
-        rank.transport.credits, rank.transport.resources.credits,
+        rank.transport.room.credits(),
+        rank.transport.resources.credits,
         "a credit came twice, or not"
     );
     assert_eq!(world.stuff(5, LEN), 16);
@@ -81,7 +82,7 @@ fn the_dead_keep_no_credits() {
         assert_eq!((lost, world.heard(0).down.len()), (0, 3), "{family}");
         world.until(|world| {
             let rank = world.rank(0);
-            rank.transport.credits == rank.transport.resources.credits
+            rank.transport.room.credits() == rank.transport.resources.credits
         });
     }
 }
@@ -107,7 +108,8 @@ fn where_operations_to_the_dead_never_end_they_are_given_up_with_their_room() {
         assert_eq!(world.heard(0).down, [(1, DownCause::Failed)], "{family}");
         let rank = world.rank(0);
         assert_eq!(
-            rank.transport.credits, rank.transport.resources.credits,
+            rank.transport.room.credits(),
+            rank.transport.resources.credits,
             "{family}"
         );
         let sent = world.stuff(2, 8);
@@ -155,7 +157,7 @@ fn a_failure_that_send_alone_tells_of_ends_what_it_is_about() {
             world.turn(0);
         }
         assert_eq!(world.heard(0).down, [(1, DownCause::Failed)], "{family}");
-        while world.rank(0).transport.credits < world.rank(0).transport.resources.credits {
+        while world.rank(0).transport.room.credits() < world.rank(0).transport.resources.credits {
             world.turn(0);
         }
         assert!(
@@ -170,7 +172,7 @@ fn a_failure_that_is_told_twice_ends_what_it_is_about_once() {
     let mut world = World::of("sandia42", 2, &PortalsConfig::default());
     assert!(world.sends(0, 1, 0, 8) && world.sends(0, 1, 1, 8));
     let rank = world.rank(0);
-    let before = rank.transport.credits;
+    let before = rank.transport.room.credits();
     for kind in [
         PortalsEventKind::Send,
         PortalsEventKind::Ack,
@@ -182,7 +184,7 @@ fn a_failure_that_is_told_twice_ends_what_it_is_about_once() {
             user: UserPtr::Message(1, 1).bits(),
             ..told()
         }));
-        assert_eq!(rank.transport.credits, before + 1, "{kind:?}");
+        assert_eq!(rank.transport.room.credits(), before + 1, "{kind:?}");
     }
     rank.handle_completion(got(PortalsEvent {
         kind: PortalsEventKind::Send,
@@ -190,7 +192,7 @@ fn a_failure_that_is_told_twice_ends_what_it_is_about_once() {
         ..told()
     }));
     assert_eq!(
-        rank.transport.credits,
+        rank.transport.room.credits(),
         before + 1,
         "what has left is not acknowledged"
     );

@@ -10,7 +10,7 @@ use crate::{
     },
     memory::{MemoryRegion, RemoteRegion},
     offload::{CounterCondition, LocalCounters, RemoteCounter, TaskAction, TriggeredTask},
-    portals::{calls::PortalsNi, transport::REFUSALS_MAX},
+    portals::{calls::PortalsNi, room::REFUSALS_MAX},
 };
 
 const NAME: u64 = 5 << 32 | 7;
@@ -81,7 +81,7 @@ impl World {
         let taken = self.rank(1).post_list(&tasks, CommandToken(1));
         assert!(taken, "there is room");
         self.rank(1).transport.peer_mut(0).address.tables.lists = lists;
-        self.until(|world| world.rank(1).transport.refusals as usize >= 2 * tasks.len());
+        self.until(|world| world.rank(1).transport.room.refusals() as usize >= 2 * tasks.len());
         assert_eq!(self.heard(1).triggered, 1, "they have not begun");
         ni
     }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{super::transport::REFUSALS_MAX, FAMILIES, World};
+use super::{super::room::REFUSALS_MAX, FAMILIES, World};
 use crate::{
     driver::{
         AtomicOp, CommandToken, DownCause, Driver, DriverCommand, FailureWatch, PostResult,
