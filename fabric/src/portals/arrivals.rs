@@ -14,9 +14,7 @@ impl Portals {
     /// Handles an event of the queue of arrivals.
     pub(super) fn handle_arrival(&mut self, got: RailEvent, sink: &mut dyn Sink) {
         match got.event.kind {
-            PortalsEventKind::PtDisabled => {
-                self.transport.disabled = self.transport.disabled.with(got.rail)
-            }
+            PortalsEventKind::PtDisabled => self.transport.note_disabled(got.rail),
             PortalsEventKind::Put if posted_recvs::is_posted_recv(got.event.user) => {
                 self.handle_recv_event(&got, sink)
             }

@@ -1,6 +1,6 @@
 //! Connecting: from a prepared rank, which peers can reach, to a driver that knows its peers.
 
-use std::{collections::VecDeque, io};
+use std::io;
 
 use super::{
     address::PortalsAddress,
@@ -10,15 +10,12 @@ use super::{
     peer::{ControlWords, PortalsPeer},
     posted_recvs::PostedRecvTable,
     prepare::{BOARD_LEN, PortalsResources, PreparedPortals},
-    room::LibraryRoom,
     task_lists::PortalsTaskLists,
     transport::PortalsTransport,
     wait_on,
 };
 use crate::{
     driver::{self, AbilitySummary, Caps, Driver, WakeSource},
-    lanes::LaneSet,
-    memory::MemoryRegion,
     offload::ThresholdWatches,
 };
 
@@ -80,29 +77,15 @@ impl PreparedPortals {
         let lent = abilities
             .tags
             .map(|_| PostedRecvTable::new(&ground.ni.limits, &addresses));
-        let transport = PortalsTransport {
-            me,
-            address,
-            peers: all_peers(me, addresses, window, &rails),
-            rails,
-            room: LibraryRoom::new(ground.credits),
-            control_words: MemoryRegion::vacant(peers.len() * ControlWords::LEN)?,
-            completions: VecDeque::new(),
-            sendable: VecDeque::new(),
-            words_due: VecDeque::new(),
-            suspects: Vec::new(),
-            refused: VecDeque::new(),
-            disabled: LaneSet::EMPTY,
-            shut: LaneSet::EMPTY,
-            resources: ground,
-        };
+        let peers = all_peers(me, addresses, window, &rails);
+        let transport = PortalsTransport::new(ground, me, address, peers, rails)?;
         if transport.resources.ni.waits_to_meet {
             transport.contact_all_peers()?;
         }
         Ok(Portals {
             is_interrupted: transport.resources.ni.interrupts().is_some(),
             transport,
-            commands: PortalsCommands { slots },
+            commands: PortalsCommands::new(slots),
             lists: PortalsTaskLists::new(abilities.lists),
             watches: ThresholdWatches::new(),
             posted_recvs: lent.transpose()?.map(Box::new),

@@ -118,9 +118,7 @@ impl Portals {
                 let peer = self.transport.peers.get(to as usize);
                 peer.is_some_and(|peer| peer.outbox.awaits(number))
             }
-            Some(UserPtr::Operation(slot, generation)) => {
-                self.commands.slots.work(slot, generation).is_some()
-            }
+            Some(UserPtr::Operation(slot, generation)) => self.commands.awaits(slot, generation),
             // If a failure is reported twice, the event without acknowledgment comes first.
             Some(UserPtr::Words(_) | UserPtr::Piece(..)) => alone,
             None => false,
@@ -130,7 +128,7 @@ impl Portals {
     /// Reports suspected peers as lost. All arrivals from before the suspicion have been handled, so none of them says that the
     /// peer has finished.
     pub(super) fn confirm_suspects(&mut self) {
-        for rank in std::mem::take(&mut self.transport.suspects) {
+        for rank in self.transport.take_suspects() {
             let how = self
                 .end_records
                 .as_ref()
@@ -150,7 +148,7 @@ impl Portals {
         } else {
             self.commands.give_up_under_way(&mut self.transport, rank);
         }
-        self.transport.refused.retain(|other| *other != rank);
+        self.transport.forget_sender(rank);
         self.lists.give_up_landings(&self.transport, rank);
         self.commands.give_up_stripes(&mut self.transport, rank);
         if how == DownCause::Failed {
@@ -185,9 +183,9 @@ impl Portals {
         self.lists.have_ending_lists()
             || self.lists.need_retry()
             || self.transport.rails.are_leaving()
-            || self.commands.slots.have_retries()
+            || self.commands.have_retries()
             || self.transport.has_unsent()
-            || !self.transport.refused.is_empty()
+            || self.transport.have_paused_senders()
             || self.posted_recvs.as_ref().is_some_and(|lent| lent.has_withdrawals())
             // While one slab is left, an arrival in it causes a turn.
             || (0..).take(self.transport.resources.rails.len()).any(|rail| self.transport.is_starved(rail))

@@ -5,7 +5,7 @@
 //!   PortalsTaskLists    triggered operations, counters and names               task_lists
 //!   PortalsCommands     puts, gets, atomics and counts in flight               onesided, multirail
 //!   PostedRecvTable     receives that the adapter matches                      posted_recvs
-//!   PortalsTransport    peers, lanes, messages and control words, room         transport, control_words, multirail
+//!   PortalsTransport    peers, lanes, messages and control words, room         transport, room, multirail
 //!   PortalsOutbox ..    pure: order, resending, memory of messages             outbox, send_pool, eager_slabs, peer, exports
 //!   PortalsNi           an interface: calls with the structures of a family    calls, event, event_queues
 //!   PortalsLibrary      dlopen, symbols; which of five families it is          library, profile
@@ -42,7 +42,6 @@ mod calls;
 mod completion;
 mod config;
 mod connect;
-mod control_words;
 mod driver_state;
 mod eager_slabs;
 mod event;

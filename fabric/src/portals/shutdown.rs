@@ -97,12 +97,7 @@ impl Portals {
     }
 
     fn is_through(&self) -> bool {
-        let mut others = (0..)
-            .zip(&self.transport.peers)
-            .filter(|(rank, _)| *rank != self.transport.me);
-        self.commands.slots.is_idle()
-            && self.transport.words_due.is_empty()
-            && others.all(|(_, peer)| peer.outbox.is_empty())
+        self.commands.is_idle() && self.transport.is_through()
     }
 }
 

@@ -1,13 +1,15 @@
 //! Long puts and gets, split into pieces over all lanes to a peer.
 
-use super::super::{
-    calls::PortalsCallError,
-    event::PortalsOutcome,
-    onesided::{PortalsCommands, PortalsRmaCommand, PortalsRmaOp, failure, no_step, unreached},
-    peer::UserPtr,
-    transport::PortalsTransport,
+use super::{
+    super::{
+        calls::PortalsCallError,
+        event::PortalsOutcome,
+        onesided::{PortalsCommands, PortalsRmaCommand, PortalsRmaOp, failure, no_step, unreached},
+        peer::UserPtr,
+        transport::PortalsTransport,
+    },
+    PortalsRails,
 };
-use super::PortalsRails;
 use crate::{
     driver::{CommandFailure, LocalRange},
     lanes::{LaneSet, LaneStripe, PieceId, RAILS_MAX, STRIPE_MIN, StripePiece, StripeProgress},

@@ -45,6 +45,25 @@ pub(super) struct PortalsCommands {
 }
 
 impl PortalsCommands {
+    pub(super) const fn new(slots: PortalsRmaSlots) -> Self {
+        Self { slots }
+    }
+
+    /// Returns true if a step of this slot is in flight.
+    pub(super) fn awaits(&self, slot: u32, generation: u32) -> bool {
+        self.slots.work(slot, generation).is_some()
+    }
+
+    /// Returns true if commands wait for a retry.
+    pub(super) const fn have_retries(&self) -> bool {
+        self.slots.have_retries()
+    }
+
+    /// Returns true if no step is in flight.
+    pub(super) fn is_idle(&self) -> bool {
+        self.slots.is_idle()
+    }
+
     /// Starts a command with a token. Returns true if there was room.
     pub(super) fn command(
         &mut self,

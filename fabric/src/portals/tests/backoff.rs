@@ -105,7 +105,7 @@ fn a_rank_with_control_words_that_the_library_refuses_sleeps() {
     world.rank(0).transport.schedule_words(1);
     world.sleeps_between_retries(0);
     ni.obey();
-    world.until(|world| world.rank(0).transport.words_due.is_empty());
+    world.until(|world| world.rank(0).transport.is_through());
 }
 
 #[test]

@@ -19,7 +19,7 @@ impl World {
             ..PortalsConfig::default()
         };
         let mut world = Self::of(family, ranks, &config);
-        world.until(|world| (0..ranks).all(|rank| world.rank(rank).commands.slots.is_idle()));
+        world.until(|world| (0..ranks).all(|rank| world.rank(rank).commands.is_idle()));
         world
     }
 

@@ -2,7 +2,10 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{super::room::REFUSALS_MAX, FAMILIES, World};
+use super::{
+    super::{peer::PortalsPeerState, room::REFUSALS_MAX},
+    FAMILIES, World,
+};
 use crate::{
     driver::{
         AtomicOp, CommandToken, DownCause, Driver, DriverCommand, FailureWatch, PostResult,
@@ -68,7 +71,7 @@ fn a_refused_sender_resumes_when_the_adapter_accepts_messages_and_not_before() {
         let ni = world.rank(0).transport.resources.ni.clone();
         ni.refuse("PtlPTEnable", "PTL_NO_SPACE", None);
         let sent = world.fill();
-        world.until(|world| world.rank(0).transport.refused == [1]);
+        world.until(|world| world.rank(0).transport.have_paused_senders());
         (0..200).for_each(|_| (0..2).for_each(|rank| world.turn(rank)));
         let heard = world.heard(0).messages.len() as u64;
         assert!(heard < sent, "all of {sent} found room");
@@ -228,7 +231,8 @@ fn what_never_finds_room_is_given_up_after_a_while() {
     for _ in 0..REFUSALS_MAX / 2 {
         world.rank(0).transport.transmit();
     }
-    assert!(world.rank(0).transport.suspects.is_empty(), "too early");
+    let state = world.rank(0).transport.peer(1).state;
+    assert_eq!(state, PortalsPeerState::Up, "too early");
     for _ in 0..REFUSALS_MAX / 2 {
         world.rank(0).transport.transmit();
     }

@@ -1,17 +1,19 @@
 //! Control words on boards: notifications between ranks outside the order of messages, and their effects.
 
 use super::{
-    multirail::PortalsRail,
-    peer::{ControlWords, PortalsPeerState, UserPtr},
-    rma_calls::RemoteTarget,
-    transport::PortalsTransport,
+    super::{
+        multirail::PortalsRail,
+        peer::{ControlWords, PortalsPeerState, UserPtr},
+        rma_calls::RemoteTarget,
+    },
+    PortalsTransport,
 };
 use crate::lanes::LaneSet;
 
 impl PortalsTransport {
     /// Schedules writing this rank's words to a peer's board, in this turn or once there is room. The current values are written
     /// then, and wake the peer.
-    pub(super) fn schedule_words(&mut self, to: u32) {
+    pub(in super::super) fn schedule_words(&mut self, to: u32) {
         if !std::mem::replace(&mut self.peer_mut(to).words_due, true) {
             self.words_due.push_back(to);
         }
@@ -52,7 +54,7 @@ impl PortalsTransport {
     /// Handles the words that a peer has written to this rank's boards. Returns true if its lanes have changed, so that other
     /// lanes may take more of operations that are split.
     #[must_use]
-    pub(super) fn look_at(&mut self, rank: u32) -> bool {
+    pub(in super::super) fn look_at(&mut self, rank: u32) -> bool {
         let read = |rail: &PortalsRail| ControlWords::read(&rail.board, rank);
         let all: Vec<_> = self.resources.rails.iter().map(read).collect();
         let words = all.iter().copied().fold(all[0], ControlWords::newer);
@@ -76,13 +78,23 @@ impl PortalsTransport {
         have_changed
     }
 
+    /// Notes that the adapter of a rail refuses messages.
+    pub(in super::super) const fn note_disabled(&mut self, rail: u32) {
+        self.disabled = self.disabled.with(rail);
+    }
+
+    /// Returns true if paused senders wait for room here.
+    pub(in super::super) fn have_paused_senders(&self) -> bool {
+        !self.refused.is_empty()
+    }
+
     /// Returns true if anything waits until all arrivals have been handled.
-    pub(super) fn is_waited_for(&self) -> bool {
+    pub(in super::super) fn is_waited_for(&self) -> bool {
         !self.disabled.is_empty() || !self.refused.is_empty() || !self.suspects.is_empty()
     }
 
     /// Admits messages again, because all arrivals have been handled and there is room.
-    pub(super) fn resume_senders(&mut self) {
+    pub(in super::super) fn resume_senders(&mut self) {
         let mut later = LaneSet::EMPTY;
         for rail in self.disabled.iter() {
             if self.is_starved(rail) {

@@ -1,6 +1,8 @@
 //! Transport of a rank: messages in order and control words to its peers, within the room that the library has.
 
-use std::collections::VecDeque;
+mod control_words;
+
+use std::{collections::VecDeque, io};
 
 use super::{
     address::PortalsAddress,
@@ -10,7 +12,7 @@ use super::{
     event_queues::EventQueueKind,
     multirail::PortalsRails,
     outbox::{PortalsOutMessage, PortalsOutboxAction},
-    peer::{MessageLabel, PortalsPeer, PortalsPeerState, UserPtr},
+    peer::{ControlWords, MessageLabel, PortalsPeer, PortalsPeerState, UserPtr},
     prepare::PortalsResources,
     rma_calls::RemoteTarget,
     room::LibraryRoom,
@@ -28,24 +30,53 @@ pub(super) struct PortalsTransport {
     pub(super) rails: PortalsRails,
     pub(super) room: LibraryRoom,
     /// Words to write to the boards of peers.
-    pub(super) control_words: MemoryRegion,
+    control_words: MemoryRegion,
     /// Notifications for the sink, in order.
     pub(super) completions: VecDeque<PortalsCompletion>,
     /// Peers with messages that may leave.
-    pub(super) sendable: VecDeque<u32>,
+    sendable: VecDeque<u32>,
     /// Peers whose boards need new words.
-    pub(super) words_due: VecDeque<u32>,
+    words_due: VecDeque<u32>,
     /// Peers suspected to be dead.
-    pub(super) suspects: Vec<u32>,
+    suspects: Vec<u32>,
     /// Paused senders, which may resume once all arrivals are handled and there is room.
-    pub(super) refused: VecDeque<u32>,
+    refused: VecDeque<u32>,
     /// Rails whose adapters currently refuse messages.
-    pub(super) disabled: LaneSet,
+    disabled: LaneSet,
     /// Rails that still had no room when all arrivals had been handled. Peers that wait for them wait longer.
-    pub(super) shut: LaneSet,
+    shut: LaneSet,
 }
 
 impl PortalsTransport {
+    /// Returns the transport of rank `me` to these peers.
+    ///
+    /// # Errors
+    /// Fails if there is no memory for the words to them.
+    pub(super) fn new(
+        resources: PortalsResources,
+        me: u32,
+        address: PortalsAddress,
+        peers: Vec<PortalsPeer>,
+        rails: PortalsRails,
+    ) -> io::Result<Self> {
+        Ok(Self {
+            me,
+            address,
+            room: LibraryRoom::new(resources.credits),
+            control_words: MemoryRegion::vacant(peers.len() * ControlWords::LEN)?,
+            peers,
+            rails,
+            completions: VecDeque::new(),
+            sendable: VecDeque::new(),
+            words_due: VecDeque::new(),
+            suspects: Vec::new(),
+            refused: VecDeque::new(),
+            disabled: LaneSet::EMPTY,
+            shut: LaneSet::EMPTY,
+            resources,
+        })
+    }
+
     pub(super) fn peer(&self, rank: u32) -> &PortalsPeer {
         let peer = self.peers.get(rank as usize);
         peer.unwrap_or_else(|| panic!("rank {rank} in a world of {}", self.peers.len()))
@@ -231,6 +262,22 @@ impl PortalsTransport {
             self.peer_mut(rank).state = PortalsPeerState::Suspect;
             self.suspects.push(rank);
         }
+    }
+
+    /// Takes the peers that are suspected to be dead.
+    pub(super) fn take_suspects(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.suspects)
+    }
+
+    /// Forgets that a peer waits for room here.
+    pub(super) fn forget_sender(&mut self, rank: u32) {
+        self.refused.retain(|other| *other != rank);
+    }
+
+    /// Returns true if peers have accepted all messages, and all words have left.
+    pub(super) fn is_through(&self) -> bool {
+        let mut others = (0..).zip(&self.peers).filter(|(rank, _)| *rank != self.me);
+        self.words_due.is_empty() && others.all(|(_, peer)| peer.outbox.is_empty())
     }
 
     /// Returns true if anything waits until all arrivals have been handled.
