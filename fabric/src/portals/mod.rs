@@ -12,7 +12,8 @@
 //! ```
 //!
 //! Task lists use commands and the transport, and commands and posted receives use the transport. What concerns all of them, such
-//! as the loss of a peer, is in `driver_state`. A part that learns of it below adds it to a list of the transport.
+//! as the loss of a peer, is the driver's. A part that finds a peer dead only suspects it, and the driver reports the peer once all
+//! arrivals are handled.
 //!
 //! **Messages** of all peers arrive in a few large slabs; no entry is appended per message. The adapter acknowledges a message
 //! once it is in a slab, so each message is sent once. If the receiver has no room, its adapter refuses all messages
@@ -51,6 +52,7 @@ mod guest;
 #[cfg(test)]
 mod injected_refusals;
 mod library;
+mod match_bits;
 mod match_entries;
 mod multirail;
 mod onesided;

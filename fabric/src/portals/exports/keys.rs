@@ -1,6 +1,6 @@
 //! Keys to the memory of a rank, and the match bits that they stand for. Pure.
 
-use super::super::{address::of_life, task_lists::match_bits};
+use super::super::{address::of_life, match_bits};
 use crate::{memory::RemoteRegion, offload::COUNTER_LEN};
 
 /// A task counter: its allocation, and its index there.

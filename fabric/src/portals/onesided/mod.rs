@@ -26,10 +26,10 @@ use super::{
     calls::PortalsCallError,
     completion::PortalsCompletion,
     event::PortalsOutcome,
+    match_bits,
     multirail::LaneAvailability,
     peer::{PortalsPeerState, UserPtr},
     rma_calls::RemoteTarget,
-    task_lists::match_bits,
     transport::PortalsTransport,
 };
 use crate::{

@@ -4,7 +4,7 @@ use super::super::{
     calls::PortalsCallError,
     event::PortalsOutcome,
     exports::{self, KeyOwner},
-    task_lists::match_bits,
+    match_bits,
 };
 use crate::{
     driver::{AtomicOp, CommandFailure, CommandToken, LocalRange},

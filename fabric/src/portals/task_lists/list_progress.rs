@@ -5,6 +5,7 @@ use super::{
         calls::{AddressRange, Ct, PortalsCallError},
         completion::PortalsCompletion,
         event::{PortalsEventKind, PortalsOutcome, RailEvent},
+        match_bits,
         multirail::LaneAvailability,
         onesided::{self, PortalsCommands, PortalsRmaOp},
         peer::PortalsPeerState,
@@ -12,7 +13,6 @@ use super::{
     },
     NotificationCode, PolledWait, PortalsTaskLists, RetiredTrigger, TaskCounterWait,
     lower::disown,
-    match_bits,
     trigger_slots::{NOBODY, SlotTask, TaskFallback, local_span},
 };
 use crate::{

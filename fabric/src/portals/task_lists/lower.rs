@@ -5,6 +5,7 @@ use bytemuck::Zeroable;
 use super::{
     super::{
         calls::{self, AddressRange, Ct, Me, PortalsCallError},
+        match_bits,
         match_entries::RawEntry,
         multirail::LaneAvailability,
         peer::PortalsPeerState,
@@ -13,7 +14,7 @@ use super::{
     },
     PortalsTaskLists,
     landings::LandingTarget,
-    match_bits, piece_max, quiet,
+    piece_max, quiet,
     trigger_slots::TaskFallback,
 };
 use crate::{

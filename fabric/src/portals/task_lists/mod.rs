@@ -20,7 +20,6 @@ mod landings;
 mod list_progress;
 mod lost_events;
 mod lower;
-pub(super) mod match_bits;
 mod names;
 mod task_counters;
 mod trigger_slots;
@@ -44,6 +43,7 @@ use super::{
     calls::{AddressRange, Ct, Me, PortalsCallError, PortalsNi},
     completion::PortalsCompletion,
     exports::TaskCounterId,
+    match_bits,
     match_entries::RawEntry,
     onesided::PortalsCommands,
     prepare::PortalsResources,

@@ -6,10 +6,11 @@
 use super::{
     super::{
         calls::{PortalsCallError, PortalsNi},
+        match_bits,
         room::REFUSALS_MAX,
         transport::PortalsTransport,
     },
-    PortalsTaskLists, match_bits,
+    PortalsTaskLists,
     task_counters::counter_ids_of,
 };
 use crate::{

@@ -9,11 +9,12 @@ use super::{
         calls::{AddressRange, Ct, Me, PortalsCallError},
         completion::PortalsCompletion,
         exports::{TRIES_ALONE, TaskCounterId},
+        match_bits,
         match_entries::RawEntry,
         prepare::PortalsResources,
         transport::PortalsTransport,
     },
-    NotificationCode, PolledWait, PortalsTaskLists, TaskCounterWait, match_bits,
+    NotificationCode, PolledWait, PortalsTaskLists, TaskCounterWait,
     names::{NamedObject, no_entry},
 };
 use crate::{

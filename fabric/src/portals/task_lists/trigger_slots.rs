@@ -4,6 +4,7 @@ use super::{
     super::{
         calls::{AddressRange, Ct, Md, PortalsCallError},
         event_queues::EventQueueKind,
+        match_bits,
         onesided::PortalsCommands,
         rma_calls::{MdSpan, RemoteTarget},
         transport::PortalsTransport,
@@ -11,7 +12,6 @@ use super::{
     },
     NotificationCode, PolledWait, PortalsTaskLists, TaskCounterWait,
     lower::TriggeredPlan,
-    match_bits,
 };
 use crate::{
     driver::CommandToken,

@@ -1,6 +1,6 @@
 //! Match bits of what task lists send: counts, by key or by name, and data. The bits on the wire are [`of_life`] of these.
 
-use super::super::{
+use super::{
     address::of_life,
     exports::{self, KeyOwner, TaskCounterId},
 };
@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Returns the bits of a count, if the key names a task counter of `owner`.
-pub(in super::super) fn count(key: RemoteRegion, owner: KeyOwner) -> Option<u64> {
+pub(super) fn count(key: RemoteRegion, owner: KeyOwner) -> Option<u64> {
     if let Some(name) = key.name() {
         let ours = key.owner == owner.rank && key.len == COUNTER_LEN as u64;
         let bits = named(name, key.base / COUNTER_LEN as u64).filter(|_| ours);
@@ -33,7 +33,7 @@ pub(super) fn named(name: u64, nth: u64) -> Option<u64> {
 }
 
 /// Returns the bits of a named region.
-pub(in super::super) fn region(name: u64) -> Option<u64> {
+pub(super) fn region(name: u64) -> Option<u64> {
     short(name).map(|name| PLACE | name << NTH)
 }
 
