@@ -12,8 +12,8 @@
 //! ```
 //!
 //! Task lists use commands and the transport, and commands and posted receives use the transport. What concerns all of them, such
-//! as the loss of a peer, is the driver's. A part that finds a peer dead only suspects it, and the driver reports the peer once all
-//! arrivals are handled.
+//! as the loss of a peer, is the driver's. A part that finds a peer dead only suspects it, and the driver reports the peer once
+//! all arrivals are handled.
 //!
 //! **Messages** of all peers arrive in a few large slabs; no entry is appended per message. The adapter acknowledges a message
 //! once it is in a slab, so each message is sent once. If the receiver has no room, its adapter refuses all messages

@@ -116,7 +116,7 @@ fn module_of(file: &str) -> Vec<&str> {
     ["crate"].into_iter().chain(named).collect()
 }
 
-const RULES: [LayerRule; 21] = [
+const RULES: [LayerRule; 24] = [
     LayerRule {
         folder: "fabric/src/",
         forbidden: &[
@@ -173,6 +173,33 @@ const RULES: [LayerRule; 21] = [
         folder: "fabric/src/portals/",
         forbidden: &["crate::hook", "crate::sim"],
         because: "drivers do not know each other",
+    },
+    LayerRule {
+        folder: "fabric/src/portals/transport/",
+        forbidden: &[
+            "crate::portals::onesided",
+            "crate::portals::posted_recvs",
+            "crate::portals::task_lists",
+            "crate::portals::driver_state",
+        ],
+        because: "commands, posted receives and task lists stand on the transport",
+    },
+    LayerRule {
+        folder: "fabric/src/portals/onesided/",
+        forbidden: &[
+            "crate::portals::posted_recvs",
+            "crate::portals::task_lists",
+            "crate::portals::driver_state",
+        ],
+        because: "task lists stand on commands, and what joins all parts is the driver's",
+    },
+    LayerRule {
+        folder: "fabric/src/portals/task_lists/",
+        forbidden: &[
+            "crate::portals::posted_recvs",
+            "crate::portals::driver_state",
+        ],
+        because: "what joins all parts is the driver's",
     },
     LayerRule {
         folder: "fabric/src/verbs/",
