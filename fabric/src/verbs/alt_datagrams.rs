@@ -48,7 +48,7 @@ impl VerbsCore {
 
     /// Returns a peer's port behind a lane other than the first: the one it named last, or otherwise that of its address.
     fn remote_port(&self, peer: WorldRank, lane: usize) -> Option<RemotePort> {
-        let link = self.links.get(index(peer)).and_then(Option::as_deref);
+        let link = self.links.get(peer);
         let said = link.and_then(|link| link.remote_ports.get(lane));
         let told = || self.peer_ports.get(index(peer))?.get(lane - 1);
         said.or_else(told).copied()
@@ -62,7 +62,7 @@ impl VerbsCore {
     /// Returns true if a peer's connection messages also go by other devices. Such messages do not wait for room at the first
     /// device, because a device that hangs never has room.
     pub(super) fn uses_alternates(&self, peer: WorldRank) -> bool {
-        let link = self.links[index(peer)].as_deref();
+        let link = self.links.get(peer);
         let mut others = FIRST + 1..self.rails.len();
         link.is_some_and(|link| link.uses_alternates)
             && !self.alt_datagrams.is_empty()
@@ -72,10 +72,9 @@ impl VerbsCore {
     /// Sends a connection message by another device if there is a reason, or by all others if it is sent only `once`. A message
     /// that finds no room is dropped, and repeated later.
     pub(super) fn send_by_alternates(&mut self, peer: WorldRank, bytes: &[u8], once: bool) {
-        let (Some(address), Some(link)) = (
-            self.peers.get(index(peer)).copied(),
-            self.links[index(peer)].as_deref(),
-        ) else {
+        let (Some(address), Some(link)) =
+            (self.peers.get(index(peer)).copied(), self.links.get(peer))
+        else {
             return;
         };
         let lanes = link.lanes_at_work();
@@ -102,7 +101,7 @@ impl VerbsCore {
             };
             let sent = self.alt_datagrams[lane - 1].send(&own.pd, &to, bytes);
             if sent.is_ok() && !once {
-                self.link_or_new(peer).alternate = lane + 1;
+                self.links.get_or_new(peer).alternate = lane + 1;
                 return;
             }
         }

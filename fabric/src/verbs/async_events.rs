@@ -153,7 +153,8 @@ impl VerbsCore {
             // the peer counts as unreachable.
             (EventReaction::LeaveLane(why), EventSubject::Pair(qpn)) => {
                 if let Some(&peer) = self.rails[lane].by_qpn.get(&qpn) {
-                    self.note_broken(PeerLane { peer, lane }, io::Error::other(why));
+                    self.links
+                        .note_broken(PeerLane { peer, lane }, io::Error::other(why));
                 }
             }
             (EventReaction::ReceivesDrained, EventSubject::Pair(qpn)) => {
@@ -176,10 +177,13 @@ impl VerbsCore {
     /// Marks a device as failed. Queue pairs of lanes that were left before are retried, since their completions may be lost.
     pub(super) fn fail_device(&mut self, lane: usize, why: &'static str) {
         self.rails[lane].failed.get_or_insert(why);
-        for peer in self.ranks() {
+        for peer in self.links.ranks() {
             let to = PeerLane { peer, lane };
-            self.note_broken(to, io::Error::other(why));
-            let found = self.link(peer).and_then(|link| link.lanes.get(lane));
+            self.links.note_broken(to, io::Error::other(why));
+            let found = self
+                .links
+                .get_mut(peer)
+                .and_then(|link| link.lanes.get(lane));
             if found.is_some_and(|found| found.retired) {
                 self.to_destroy.insert(to);
             }
@@ -198,8 +202,8 @@ impl VerbsCore {
         let up: Vec<bool> = (0..self.rails.len())
             .map(|lane| !self.port_is_down(lane))
             .collect();
-        for peer in self.ranks() {
-            let link = self.links[index(peer)].as_deref();
+        for peer in self.links.ranks() {
+            let link = self.links.get(peer);
             let others = link.is_some_and(|link| {
                 let mut lanes = link.lanes.iter().zip(&up);
                 lanes.any(|(lane, up)| *up && lane.works())
@@ -207,7 +211,7 @@ impl VerbsCore {
             if others {
                 let why = "this rank's port is down (IBV_EVENT_PORT_ERR): see its cable and switch";
                 let why = io::Error::new(io::ErrorKind::NetworkDown, why);
-                self.note_broken(PeerLane { peer, lane }, why);
+                self.links.note_broken(PeerLane { peer, lane }, why);
             }
         }
     }

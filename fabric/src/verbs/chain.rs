@@ -228,7 +228,7 @@ mod tests {
         }
         let core = ours.core();
         core.rails[0].reports_last_wqe = Some(false); // do not wait for the device to say so
-        core.link_or_new(WorldRank(1)).lanes[0]
+        core.links.get_or_new(WorldRank(1)).lanes[0]
             .qp
             .as_ref()
             .unwrap()
@@ -247,11 +247,12 @@ mod tests {
         let core = ours.core();
         assert!(core.outbox.is_idle(0) && core.ops.len() == 0);
         assert!(
-            !core.link_or_new(WorldRank(1)).is_made(),
+            !core.links.get_or_new(WorldRank(1)).is_made(),
             "nothing can come late"
         );
         assert!(
             ours.core_ref()
+                .links
                 .why_down(WorldRank(1))
                 .unwrap()
                 .contains("posting")

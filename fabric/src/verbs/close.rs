@@ -25,8 +25,8 @@ impl VerbsCore {
             .iter_mut()
             .for_each(|words| words.ends = true);
         self.drop_lists();
-        for peer in self.ranks() {
-            let Some(link) = self.link(peer) else {
+        for peer in self.links.ranks() {
+            let Some(link) = self.links.get_mut(peer) else {
                 continue;
             };
             let parked = link.backlog.take();
@@ -34,7 +34,10 @@ impl VerbsCore {
             for op in parked {
                 // Keep counts: a peer may wait for one, and a count touches no memory of this rank.
                 if self.ops.get(op).is_some_and(|op| op.rma.counts() > 0) {
-                    self.link_or_new(peer).backlog.push(op, BacklogReason::Room);
+                    self.links
+                        .get_or_new(peer)
+                        .backlog
+                        .push(op, BacklogReason::Room);
                 } else {
                     self.fail_command(op, CommandFailure::Cancelled);
                 }
@@ -77,8 +80,8 @@ impl VerbsCore {
     /// Stops waiting for names, some of which are never given. Counts by such a name are canceled.
     pub(super) fn cancel_name_waits(&mut self) {
         self.names.closing = true;
-        for peer in self.ranks() {
-            let naming = self.link(peer).map(|link| link.naming.take());
+        for peer in self.links.ranks() {
+            let naming = self.links.get_mut(peer).map(|link| link.naming.take());
             for op in naming.into_iter().flatten() {
                 self.fail_command(op, CommandFailure::Cancelled);
             }
@@ -89,9 +92,9 @@ impl VerbsCore {
     fn say_bye(&mut self) {
         let Some(how) = self.closing else { return };
         let me = self.me;
-        for peer in self.ranks().filter(|peer| *peer != me) {
+        for peer in self.links.ranks().filter(|peer| *peer != me) {
             let stuck = self.tasks.has_stalled_for(peer);
-            let Some(link) = self.link(peer) else {
+            let Some(link) = self.links.get_mut(peer) else {
                 continue;
             };
             // The goodbye must not overtake counts, since the peer may wait for them. That includes counts by a name that the
@@ -108,14 +111,15 @@ impl VerbsCore {
                 let first = link.control_queue.is_empty();
                 if !open && first && self.accepts_datagrams(peer) {
                     let said = self.send_datagram_goodbye(peer, how);
-                    self.link_or_new(peer).sent_goodbye = said;
+                    self.links.get_or_new(peer).sent_goodbye = said;
                     continue;
                 }
                 if open && wide && !self.send_lane_goodbye(peer, how) {
                     continue;
                 }
-                self.link_or_new(peer).sent_goodbye = true;
-                self.queue_control(peer, VerbsControlWord::Goodbye(how));
+                self.links.get_or_new(peer).sent_goodbye = true;
+                self.links
+                    .queue_control(peer, VerbsControlWord::Goodbye(how));
                 if open {
                     self.flush(peer);
                 } else {
@@ -132,11 +136,8 @@ impl VerbsCore {
             return;
         }
         let told = |link: &VerbsLink| link.sent_goodbye && link.used() == 0 && link.is_done();
-        let ends = self.ranks().zip(&self.links);
-        let all: Vec<WorldRank> = ends
-            .filter(|(_, link)| link.as_deref().is_some_and(told))
-            .map(|(peer, _)| peer)
-            .collect();
+        let ends = self.links.iter().filter(|(_, link)| told(link));
+        let all: Vec<WorldRank> = ends.map(|(peer, _)| peer).collect();
         all.into_iter()
             .for_each(|peer| self.report_peer_down(peer, DownCause::Finished));
     }
@@ -149,18 +150,18 @@ impl VerbsCore {
         {
             return false;
         }
-        self.links.iter().flatten().all(|link| {
+        self.links.iter().all(|(_, link)| {
             let silent = !link.has_queued() && link.datagram_messages.is_acknowledged();
             let idle = !link.is_made() && silent && !link.owes_goodbye();
             let said = link.is_done() && (link.sent_goodbye || link.open);
             link.down.is_some() || link.naming.is_empty() && (idle || said)
-        }) && !self.ranks().any(|peer| self.touches_memory(peer))
+        }) && !self.links.ranks().any(|peer| self.touches_memory(peer))
     }
 
     /// Ends everything that touches memory of the application, which is free once the driver is dropped. Returns false if a
     /// device may still touch some; then the devices must be closed first.
     pub(super) fn release_memory(&mut self) -> bool {
-        for peer in self.ranks() {
+        for peer in self.links.ranks() {
             if self.touches_memory(peer) {
                 self.report_peer_down(peer, DownCause::Failed);
                 for lane in 0..self.rails.len() {
@@ -173,7 +174,7 @@ impl VerbsCore {
         for id in self.ops.all(|op| op.flights == 0 && op.rma.counts() == 0) {
             self.fail_command(id, CommandFailure::Cancelled);
         }
-        !self.ranks().any(|peer| self.touches_memory(peer))
+        !self.links.ranks().any(|peer| self.touches_memory(peer))
     }
 
     /// Sleeps for at most `NAP_NS`. Any event on the descriptors ends the sleep sooner.

@@ -7,10 +7,7 @@
 use std::collections::BTreeSet;
 
 use super::{
-    connect_wire::LaneEnds,
-    core::{VerbsCore, index},
-    lane::PeerLane,
-    link::VerbsLink,
+    connect_wire::LaneEnds, core::VerbsCore, lane::PeerLane, link::VerbsLink,
     wire::VerbsControlWord,
 };
 use crate::{
@@ -89,20 +86,19 @@ impl VerbsCore {
     /// there are at most as many connections as now, and as many more as queue pairs are about to be destroyed. Returns false if
     /// that is too few to go on with.
     pub(super) fn handle_exhausted(&mut self, peer: WorldRank) -> bool {
-        let others = self.ranks().zip(&self.links).filter_map(|(other, link)| {
-            let link = link.as_deref().filter(|link| link.down.is_none())?;
-            Some((other, link.used_at, link.connection.state()))
-        });
-        let others: Vec<_> = others.filter(|(other, ..)| *other != self.me).collect();
+        let others = self
+            .links
+            .iter()
+            .filter(|(other, link)| *other != self.me && link.down.is_none());
+        let others: Vec<_> = others
+            .map(|(other, link)| (other, link.used_at, link.connection.state()))
+            .collect();
         let connected = others.iter().filter(|(other, _, state)| {
             *other != peer && !matches!(state, ConnectState::Idle | ConnectState::Failed)
         });
         let left = u32::try_from(connected.count()).unwrap_or(u32::MAX);
-        let going = self.ranks().zip(&self.links).filter_map(|(other, link)| {
-            let going = link.as_deref().is_some_and(VerbsLink::is_going);
-            going.then_some(other)
-        });
-        let going: BTreeSet<WorldRank> = going.collect();
+        let going = self.links.iter().filter(|(_, link)| link.is_going());
+        let going: BTreeSet<WorldRank> = going.map(|(other, _)| other).collect();
         let coming = u32::try_from(going.len()).unwrap_or(u32::MAX);
         if left.saturating_add(coming) < CONNECTIONS_MIN {
             return false;
@@ -122,7 +118,7 @@ impl VerbsCore {
 
     /// Asks for a connection to a peer for which messages or commands wait.
     pub(super) fn request_connection(&mut self, peer: WorldRank) {
-        let idle = self.link_or_new(peer).connection.state() == ConnectState::Idle;
+        let idle = self.links.get_or_new(peer).connection.state() == ConnectState::Idle;
         match &mut self.connection_cache {
             Some(cache) if idle => {
                 cache.share.wait(peer.0);
@@ -146,7 +142,7 @@ impl VerbsCore {
         message: ConnectMessage,
         lane: Option<LaneEnds>,
     ) {
-        let idle = self.link_or_new(peer).connection.state() == ConnectState::Idle;
+        let idle = self.links.get_or_new(peer).connection.state() == ConnectState::Idle;
         if let Some(cache) = &mut self.connection_cache
             && idle
             && message.kind == ConnectKind::Request
@@ -177,7 +173,7 @@ impl VerbsCore {
             links,
             ..
         } = self;
-        let link = links.get_mut(index(peer)).and_then(Option::as_deref_mut);
+        let link = links.get_mut(peer);
         if let (Some(cache), Some(link)) = (cache, link) {
             cache.uses += 1;
             let before = std::mem::replace(&mut link.used_at, cache.uses);
@@ -192,7 +188,7 @@ impl VerbsCore {
             links,
             ..
         } = self;
-        let link = links.get(index(peer)).and_then(Option::as_deref);
+        let link = links.get(peer);
         if let (Some(cache), Some(link)) = (cache, link) {
             let gone = link.down.is_some();
             let after = if gone {
@@ -206,7 +202,7 @@ impl VerbsCore {
 
     /// Reacts to the new state of a connection: if messages or commands wait for the peer, they need another one.
     pub(super) fn settle_connection(&mut self, peer: WorldRank) {
-        let wants = self.link(peer).is_some_and(|link| {
+        let wants = self.links.get_mut(peer).is_some_and(|link| {
             link.connection.state() == ConnectState::Idle
                 && link.down.is_none()
                 && link.has_queued()
@@ -234,8 +230,7 @@ impl VerbsCore {
             ..
         } = self;
         if let Some(cache) = cache {
-            let link = |peer| links.get(index(peer)).and_then(Option::as_deref);
-            cache.raise(|peer| link(peer).is_some_and(VerbsLink::is_going));
+            cache.raise(|peer| links.get(peer).is_some_and(VerbsLink::is_going));
         }
         while let Some(cache) = &mut self.connection_cache {
             cache.next = None;
@@ -268,14 +263,14 @@ impl VerbsCore {
     pub(super) fn protect_from_eviction(&mut self, peer: WorldRank) {
         self.touch(peer);
         let now = self.sleep.timer.now();
-        let link = self.link_or_new(peer);
+        let link = self.links.get_or_new(peer);
         let took = now.saturating_sub(link.made_at);
         link.stays_until = now + took.saturating_mul(STAY).min(STAY_MAX);
     }
 
     /// Returns true if a connection may not be evicted yet, and notes until when.
     fn stays(&mut self, peer: WorldRank) -> bool {
-        let until = self.link(peer).map_or(0, |link| link.stays_until);
+        let until = self.links.get_mut(peer).map_or(0, |link| link.stays_until);
         let stays = until > self.sleep.timer.now();
         if let Some(cache) = &mut self.connection_cache {
             cache.next = stays.then_some(until);
@@ -296,10 +291,10 @@ impl VerbsCore {
 
     /// Stops posting to a peer until there is a new connection.
     pub(super) fn quiesce(&mut self, peer: WorldRank) {
-        let link = self.link_or_new(peer);
+        let link = self.links.get_or_new(peer);
         (link.open, link.draining) = (false, true);
-        self.leave_broken(peer);
-        self.mark_dirty(peer);
+        self.links.note_broken_lanes(peer);
+        self.links.mark_dirty(peer);
         // A thread may sleep before the next turn, so check now.
         self.settle_drain(peer);
     }
@@ -308,7 +303,7 @@ impl VerbsCore {
     /// without a completion count as in flight until a later one completes, so one is posted if needed.
     pub(super) fn settle_drain(&mut self, peer: WorldRank) {
         let drains = |link: &&mut VerbsLink| link.draining && !link.drained && link.is_settled();
-        let Some(link) = self.link(peer).filter(drains) else {
+        let Some(link) = self.links.get_mut(peer).filter(drains) else {
             return;
         };
         if link.used() == 0 {
@@ -322,7 +317,7 @@ impl VerbsCore {
     /// Ends a connection that was drained in good order, so nothing of it is in flight on either side. The peer has forgotten
     /// what it knew of this rank's memory. Answers that were not sent are given again.
     pub(super) fn forget_connection(&mut self, peer: WorldRank) {
-        let link = self.link_or_new(peer);
+        let link = self.links.get_or_new(peer);
         (link.open, link.draining, link.drained) = (false, false, false);
         // Control words about lanes may be in flight, but the peer needs none of them any more.
         for lane in 0..link.lanes.len() {
@@ -332,12 +327,12 @@ impl VerbsCore {
         }
         self.exports.handle_peer_down(peer);
         self.names.forget_peer(peer);
-        let words = std::mem::take(&mut self.link_or_new(peer).control_queue);
-        for chunk in self.link_or_new(peer).replay_log.clear() {
+        let words = std::mem::take(&mut self.links.get_or_new(peer).control_queue);
+        for chunk in self.links.get_or_new(peer).replay_log.clear() {
             self.outbox.free_chunk(chunk);
         }
         self.renew_stripes(peer);
-        let link = self.link_or_new(peer);
+        let link = self.links.get_or_new(peer);
         link.control_queue.clone_from(&words);
         link.renew();
         self.requeue_answers(peer, &words);

@@ -38,7 +38,7 @@ impl VerbsCore {
 
     /// Connects to a peer without queue pairs, if no other connection has to be evicted for it.
     pub(super) fn connect(&mut self, peer: WorldRank) {
-        let met = self.link(peer).is_some_and(|link| link.is_made());
+        let met = self.links.get_mut(peer).is_some_and(|link| link.is_made());
         if !met && self.has_spare() && index(peer) < self.peers.len() && self.closing.is_none() {
             self.ensure_connected(peer);
         }
@@ -50,13 +50,14 @@ impl VerbsCore {
     fn open_self(&mut self) {
         let me = self.me;
         if self
-            .link(me)
+            .links
+            .get_mut(me)
             .is_some_and(|link| link.is_made() || link.down.is_some())
         {
             return;
         }
         let made = self.create(me).and_then(|()| {
-            let lanes = self.link_or_new(me).qp_addresses();
+            let lanes = self.links.get_or_new(me).qp_addresses();
             let ends = LaneEnds::new(lanes, &self.ports);
             self.bind(me, &ends)
         });
@@ -82,7 +83,7 @@ impl VerbsCore {
         let from = frame.message.from.rank;
         if self.is_connect_source(from, lane, completion.src_qp) && from != self.me {
             if lane != FIRST {
-                let link = self.link_or_new(from);
+                let link = self.links.get_or_new(from);
                 (link.uses_alternates, link.alternate) = (true, lane);
             }
             let ends = (!frame.lanes.as_slice().is_empty()).then_some(ends);
@@ -131,10 +132,11 @@ impl VerbsCore {
         let now = self.sleep.timer.now();
         for peer in self.connecting.clone() {
             let due = self
-                .link(peer)
+                .links
+                .get_mut(peer)
                 .and_then(|link| link.connection.next_timeout());
             if due.is_some_and(|due| due <= now) {
-                self.link_or_new(peer).uses_alternates = true;
+                self.links.get_or_new(peer).uses_alternates = true;
                 self.handle_connect_event(peer, ConnectEvent::Timeout, None);
             }
         }
@@ -149,7 +151,7 @@ impl VerbsCore {
         let links = self
             .connecting
             .iter()
-            .filter_map(|peer| self.links[index(*peer)].as_ref());
+            .filter_map(|peer| self.links.get(*peer));
         let retries = links.filter_map(|link| link.connection.next_timeout());
         let datagram_retry = self.next_datagram_retry();
         let late = self.next_drain_deadline();
@@ -169,7 +171,7 @@ impl VerbsCore {
     ) {
         let mut actions = std::mem::take(&mut self.actions);
         let (now, local) = (self.sleep.timer.now(), self.local);
-        let link = self.link_or_new(peer);
+        let link = self.links.get_or_new(peer);
         if link.down.is_some() {
             self.actions = actions;
             return;
@@ -204,7 +206,7 @@ impl VerbsCore {
                 break;
             }
             // The state machine would answer a peer that was started again. Here it counts as failed, so skip the rest.
-            if self.link_or_new(peer).down.is_some() {
+            if self.links.get_or_new(peer).down.is_some() {
                 break;
             }
         }
@@ -252,7 +254,7 @@ impl VerbsCore {
     /// none left. Fails if a device may go on with a queue pair of the connection before, because requests of that one would be
     /// taken for those of the new one.
     fn create(&mut self, peer: WorldRank) -> io::Result<()> {
-        if self.link_or_new(peer).is_stuck() {
+        if self.links.get_or_new(peer).is_stuck() {
             let why = "a device may still use a queue pair of the previous connection";
             return Err(io::Error::other(why));
         }
@@ -283,7 +285,7 @@ impl VerbsCore {
             return Err(why);
         }
         let now = self.sleep.timer.now();
-        let link = self.link_or_new(peer);
+        let link = self.links.get_or_new(peer);
         link.set_lanes(qps, link.next_psn());
         link.made_at = now;
         Ok(())
@@ -316,7 +318,7 @@ impl VerbsCore {
             return ConnectEvent::CreateFailed;
         }
         let talks = self.accepts_datagrams(peer);
-        let link = self.link_or_new(peer);
+        let link = self.links.get_or_new(peer);
         let wanted = link.connection.state() == ConnectState::ReqSent && !talks;
         if wanted || link.has_queued() {
             self.fail(peer, why);
@@ -325,7 +327,7 @@ impl VerbsCore {
     }
 
     fn handle_unbound(&mut self, peer: WorldRank, why: io::Error) -> ConnectEvent {
-        self.link_or_new(peer).broken.get_or_insert(why);
+        self.links.get_or_new(peer).broken.get_or_insert(why);
         ConnectEvent::Broken
     }
 
@@ -333,7 +335,7 @@ impl VerbsCore {
     /// the connection is open, if there is another lane.
     fn bind(&mut self, peer: WorldRank, ends: &LaneEnds) -> io::Result<()> {
         let (me, Self { links, rails, .. }) = (self.me, self);
-        let link = links[index(peer)].as_deref_mut();
+        let link = links.get_mut(peer);
         let link = link.ok_or(io::ErrorKind::NotConnected)?;
         let lanes = ends.iter().count().min(link.lanes.len());
         for (lane, rail) in link.lanes.drain(lanes..).zip(&mut rails[lanes..]) {
@@ -360,11 +362,11 @@ impl VerbsCore {
     }
 
     fn open(&mut self, peer: WorldRank) {
-        let link = self.link_or_new(peer);
+        let link = self.links.get_or_new(peer);
         (link.open, link.met, link.uses_alternates) = (true, true, false);
-        self.leave_broken(peer);
+        self.links.note_broken_lanes(peer);
         self.protect_from_eviction(peer);
-        self.mark_dirty(peer);
+        self.links.mark_dirty(peer);
         self.flush(peer);
     }
 
@@ -384,7 +386,7 @@ impl VerbsCore {
         let mut frame = ConnectFrame::bare(message);
         if matches!(message.kind, ConnectKind::Request | ConnectKind::Reply) {
             frame.caps = CAPS_NONE;
-            frame.lanes = self.link_or_new(peer).qp_addresses();
+            frame.lanes = self.links.get_or_new(peer).qp_addresses();
         }
         self.counters.connecting.add(1);
         let mut bytes = std::mem::take(&mut self.scratch);
@@ -404,7 +406,7 @@ impl VerbsCore {
 
     /// Notes that data or a greeting came from a peer whose connection was not known to be complete.
     pub(super) fn note_peer_data(&mut self, peer: WorldRank, data: ConnectEvent) {
-        let half = self.link(peer).is_some_and(|link| {
+        let half = self.links.get_mut(peer).is_some_and(|link| {
             matches!(
                 link.connection.state(),
                 ConnectState::RepSent | ConnectState::Bound

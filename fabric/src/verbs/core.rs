@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeSet, VecDeque},
-    io,
     sync::Arc,
 };
 
@@ -13,8 +12,8 @@ use super::{
     datagram_messages::DatagramPeers,
     datagrams::DatagramQp,
     deferred_datagrams::DeferredDatagrams,
-    lane::{PSN_MAX, PeerLane, RemotePort},
-    link::VerbsLink,
+    lane::{PeerLane, RemotePort},
+    link_table::LinkTable,
     lists::VerbsTasks,
     multirail::VerbsStripe,
     named_regions::NamedRegions,
@@ -31,7 +30,6 @@ use crate::{
     driver::{Caps, CommandFailure, CommandToken, DownCause, DriverCommand, Sink, WorldRank},
     lanes::{LaneSet, LaneSpeeds},
     offload::{ListEvent, TaskScheduler, ThresholdWatches, is_scheduler_token},
-    random::SeededRandom,
     timer::RetryTimer,
 };
 
@@ -39,7 +37,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct VerbsCore {
     // Fields are dropped in this order: queue pairs first, then the objects that they use.
-    pub(super) links: Vec<Option<Box<VerbsLink>>>,
+    pub(super) links: LinkTable,
     pub(super) datagrams: DatagramQp,
     /// Datagram queue pairs of the devices after the first.
     pub(super) alt_datagrams: Vec<DatagramQp>,
@@ -70,14 +68,11 @@ pub(super) struct VerbsCore {
     pub(super) lists: TaskScheduler,
     pub(super) tasks: VerbsTasks,
     pub(super) completions: VecDeque<VerbsCompletion>,
-    /// Peers with work that can go on when there is room.
-    pub(super) dirty_peers: BTreeSet<WorldRank>,
     /// Peers whose connections wait for an answer.
     pub(super) connecting: BTreeSet<WorldRank>,
     /// Connection cache, if not all peers may be connected at a time.
     pub(super) connection_cache: Option<ConnectionCache>,
-    /// Lanes that have failed and must be left, and lanes whose queue pairs must be destroyed.
-    pub(super) broken: BTreeSet<PeerLane>,
+    /// Lanes whose queue pairs must be destroyed.
     pub(super) to_destroy: BTreeSet<PeerLane>,
     /// Lanes whose queue pairs may hold receives, while their devices have time to say that they hold none.
     pub(super) draining_receives: BTreeSet<PeerLane>,
@@ -88,7 +83,6 @@ pub(super) struct VerbsCore {
     /// Connection messages that found no room.
     pub(super) unsent_connects: VecDeque<(WorldRank, ConnectMessage)>,
     pub(super) local: ConnectConfig,
-    pub(super) random: SeededRandom,
     pub(super) sleep: VerbsSleep,
     /// True if a command was refused for lack of room, and the caller was not notified to retry yet.
     pub(super) refused: bool,
@@ -126,37 +120,16 @@ impl VerbsCore {
         }
     }
 
-    /// Returns the ranks of the job.
-    pub(super) fn ranks(&self) -> impl Iterator<Item = WorldRank> + use<> {
-        (0..).map(WorldRank).take(self.links.len())
-    }
-
-    pub(super) fn link(&mut self, peer: WorldRank) -> Option<&mut VerbsLink> {
-        self.links.get_mut(index(peer))?.as_deref_mut()
-    }
-
-    /// Returns the number of requests that a peer's adapter has acknowledged.
-    pub(super) fn answers(&self, peer: WorldRank) -> u64 {
-        let link = self.links.get(index(peer)).and_then(Option::as_deref);
-        link.map_or(0, |link| link.answers)
-    }
-
-    /// Returns the link to a peer, and makes it on first use.
-    pub(super) fn link_or_new(&mut self, peer: WorldRank) -> &mut VerbsLink {
-        let psn = u32::try_from(self.random.bits() & u64::from(PSN_MAX)).unwrap_or(0);
-        self.links[index(peer)].get_or_insert_with(|| Box::new(VerbsLink::new(peer, psn)))
-    }
-
     /// Marks a peer as down: commands for it end, and the sink is notified once.
     pub(super) fn report_peer_down(&mut self, peer: WorldRank, how: DownCause) {
-        if self.link_or_new(peer).down.is_some() {
+        if self.links.get_or_new(peer).down.is_some() {
             return;
         }
         // Take counts first: once notified that the peer is down, the application reads the counters.
         self.rails.iter_mut().for_each(|rail| rail.inbox.take_all());
         self.take_counts();
         // Taking counts may have reported the same peer already.
-        let link = self.link_or_new(peer);
+        let link = self.links.get_or_new(peer);
         if link.down.is_some() {
             return;
         }
@@ -186,7 +159,9 @@ impl VerbsCore {
 
     /// Retires the queue pairs of a peer.
     pub(super) fn retire_qps(&mut self, peer: WorldRank) {
-        let Some(link) = self.link(peer) else { return };
+        let Some(link) = self.links.get_mut(peer) else {
+            return;
+        };
         (link.open, link.draining, link.drained) = (false, false, false);
         for lane in 0..link.lanes.len() {
             self.retire_lane(PeerLane { peer, lane });
@@ -195,7 +170,7 @@ impl VerbsCore {
 
     /// Retires the queue pair of a lane: its requests are flushed, and it is destroyed when they have completed.
     pub(super) fn retire_lane(&mut self, to: PeerLane) {
-        let Some(link) = self.link(to.peer) else {
+        let Some(link) = self.links.get_mut(to.peer) else {
             return;
         };
         let lane = &mut link.lanes[to.lane];
@@ -217,7 +192,7 @@ impl VerbsCore {
             rails,
             ..
         } = self;
-        let Some(link) = links[index(to.peer)].as_deref_mut() else {
+        let Some(link) = links.get_mut(to.peer) else {
             return;
         };
         let Some(lane) = link.lanes.get(to.lane).filter(|lane| lane.retired) else {
@@ -248,7 +223,7 @@ impl VerbsCore {
             connection_cache: cache,
             ..
         } = self;
-        let link = links[index(to.peer)].as_deref_mut();
+        let link = links.get_mut(to.peer);
         let Some(lane) = link.and_then(|link| link.lanes.get_mut(to.lane)) else {
             return true;
         };
@@ -320,25 +295,6 @@ impl VerbsCore {
             events += 1;
         }
         events
-    }
-
-    /// Notes that a peer has work that can go on when there is room.
-    pub(super) fn mark_dirty(&mut self, peer: WorldRank) {
-        self.dirty_peers.insert(peer);
-    }
-
-    /// Marks a lane as broken: a request failed or could not be posted.
-    pub(super) fn note_broken(&mut self, to: PeerLane, why: io::Error) {
-        if let Some(link) = self.link(to.peer)
-            && let Some(lane) = link.lanes.get_mut(to.lane)
-            && lane.qp.is_some()
-            && !lane.broken
-            && !lane.retired
-        {
-            lane.broken = true;
-            link.broken.get_or_insert(why);
-            self.broken.insert(to);
-        }
     }
 }
 

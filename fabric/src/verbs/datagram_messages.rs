@@ -86,7 +86,7 @@ impl VerbsCore {
     /// first devices, which must work on both sides, as far as is known.
     pub(super) fn accepts_datagrams(&self, peer: WorldRank) -> bool {
         let hears = self.peers.get(index(peer)).is_some_and(|its| its.datagrams);
-        let link = self.links.get(index(peer)).and_then(Option::as_deref);
+        let link = self.links.get(peer);
         let first = link.is_none_or(|link| link.lanes_at_work().has(0));
         self.datagram_peers.on
             && hears
@@ -102,7 +102,7 @@ impl VerbsCore {
         {
             return false;
         }
-        let link = self.link_or_new(to);
+        let link = self.links.get_or_new(to);
         let first = link.message_queue.is_empty() && link.backlog.is_empty() && link.counts == 0;
         link.down.is_none() && !link.is_connected() && first && link.datagram_messages.has_room()
     }
@@ -116,7 +116,7 @@ impl VerbsCore {
     }
 
     fn push_datagram(&mut self, to: WorldRank, message: Vec<u8>) {
-        let link = self.link_or_new(to);
+        let link = self.links.get_or_new(to);
         link.met = true;
         let much = link.datagram_messages.push(message.into());
         let idle = link.connection.state() == ConnectState::Idle;
@@ -139,7 +139,7 @@ impl VerbsCore {
             datagram_peers: talks,
             ..
         } = self;
-        let (Some(to), Some(link)) = (to, links[index(peer)].as_deref_mut()) else {
+        let (Some(to), Some(link)) = (to, links.get_mut(peer)) else {
             return;
         };
         let answer = link.datagram_messages.expected();
@@ -173,7 +173,7 @@ impl VerbsCore {
             let Some(to) = self.destination(peer) else {
                 continue;
             };
-            let answer = self.link_or_new(peer).datagram_messages.expected();
+            let answer = self.links.get_or_new(peer).datagram_messages.expected();
             let mut bytes = datagram_head(self.me);
             put_numbers(&mut bytes, 0, answer);
             self.counters.datagrams.add(1);
@@ -195,7 +195,8 @@ impl VerbsCore {
         let all: Vec<WorldRank> = self.datagram_peers.busy.iter().copied().collect();
         for peer in all {
             if !self
-                .link_or_new(peer)
+                .links
+                .get_or_new(peer)
                 .datagram_messages
                 .handle_time(&local, now)
             {
@@ -208,12 +209,7 @@ impl VerbsCore {
     pub(super) fn next_datagram_retry(&self) -> Option<u64> {
         let links = self.datagram_peers.busy.iter();
         links
-            .filter_map(|peer| {
-                self.links[index(*peer)]
-                    .as_ref()?
-                    .datagram_messages
-                    .next_timeout()
-            })
+            .filter_map(|peer| self.links.get(*peer)?.datagram_messages.next_timeout())
             .min()
     }
 
@@ -225,7 +221,7 @@ impl VerbsCore {
     /// Returns the peers with datagram messages that must leave.
     fn late(&self) -> impl Iterator<Item = WorldRank> + '_ {
         let waits = |peer: &WorldRank| {
-            let link = self.links[index(*peer)].as_deref();
+            let link = self.links.get(*peer);
             link.is_some_and(|link| link.datagram_messages.has_next())
         };
         self.datagram_peers.busy.iter().copied().filter(waits)
@@ -242,7 +238,7 @@ impl VerbsCore {
 
     /// Drops all datagram messages for a peer that is down.
     pub(super) fn drop_datagrams(&mut self, peer: WorldRank) {
-        self.link_or_new(peer).datagram_messages.clear();
+        self.links.get_or_new(peer).datagram_messages.clear();
         self.datagram_peers.busy.remove(&peer);
     }
 
@@ -256,13 +252,13 @@ impl VerbsCore {
             return;
         }
         let (local, now) = (self.local, self.sleep.timer.now());
-        let link = self.link_or_new(from);
+        let link = self.links.get_or_new(from);
         if link.datagram_messages.handle_ack(answer, &local, now) {
             link.answers += 1;
             if link.datagram_messages.is_acknowledged() {
                 self.datagram_peers.busy.remove(&from);
             }
-            self.mark_dirty(from);
+            self.links.mark_dirty(from);
         }
         if bytes.len() > DATAGRAM_HEAD {
             self.deferred_datagrams
@@ -277,7 +273,7 @@ impl VerbsCore {
         bytes: &[u8],
         sink: &mut dyn Sink,
     ) -> u32 {
-        let link = self.link_or_new(from);
+        let link = self.links.get_or_new(from);
         if link.down == Some(DownCause::Failed) {
             return 0;
         }

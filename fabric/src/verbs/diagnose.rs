@@ -14,17 +14,9 @@ use crate::{
 impl VerbsCore {
     /// Marks a peer as failed, for this reason.
     pub(super) fn fail(&mut self, peer: WorldRank, why: io::Error) {
-        let link = self.link_or_new(peer);
+        let link = self.links.get_or_new(peer);
         link.broken.get_or_insert(why);
         self.report_peer_down(peer, DownCause::Failed);
-    }
-
-    /// Returns why a peer failed, if it did, as far as this rank knows.
-    pub(super) fn why_down(&self, peer: WorldRank) -> Option<String> {
-        let link = self.links.get(super::core::index(peer))?.as_deref()?;
-        let failed = link.down == Some(DownCause::Failed);
-        let why = link.broken.as_ref().filter(|_| failed)?;
-        Some(why.to_string())
     }
 
     /// Returns what the status of a failed request says of the connection. Returns `None` for one that was flushed.

@@ -14,14 +14,13 @@ use std::{collections::BTreeMap, io};
 use super::{
     core::VerbsCore,
     link::VerbsLink,
-    posting::PostStall,
     rail::WakeFilter,
     regions::{SLOTS, check},
     wire::VerbsControlWord,
 };
 use crate::{
     connect::ConnectEvent,
-    driver::{CommandToken, WorldRank},
+    driver::CommandToken,
     memory::{MemoryRegion, RemoteRegion, WeakRegion},
     offload::{COUNTER_LEN, LocalCounter, RemoteCounter},
 };
@@ -182,20 +181,6 @@ impl VerbsCore {
         }
     }
 
-    /// Queues a control word that asks a peer to add `by` to one of its counters. A put can only ask for 1.
-    pub(super) fn queue_count(
-        &mut self,
-        peer: WorldRank,
-        tally: CounterId,
-        by: u64,
-    ) -> Result<(), PostStall> {
-        if !self.link_or_new(peer).keep_count(tally, by) {
-            return Err(PostStall::Room);
-        }
-        self.mark_dirty(peer);
-        Ok(())
-    }
-
     /// Ends the sleep of a thread, by its alarm.
     pub(super) fn wake_sleeper(&mut self) {
         let now = self.sleep.timer.now();
@@ -216,7 +201,7 @@ impl VerbsCore {
 
 impl VerbsLink {
     /// Queues a count, or adds it to a queued one of the same counter. Returns false if there is no room.
-    fn keep_count(&mut self, which: CounterId, more: u64) -> bool {
+    pub(super) fn keep_count(&mut self, which: CounterId, more: u64) -> bool {
         let room = self.control_queue.len() < WORDS_MAX;
         let same = self.control_queue.iter_mut().find_map(|word| match word {
             VerbsControlWord::Count { tally, by } if *tally == which => Some(by),

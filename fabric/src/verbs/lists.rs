@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::{
-    core::{VerbsCore, index},
+    core::VerbsCore,
     host_counters::CounterRegions,
     onesided::CommandOwner,
     rma_op::{VerbsRmaOp, cell_of},
@@ -93,9 +93,9 @@ impl VerbsCore {
         self.outbox.gathers = false;
         while let Some(to) = self.outbox.gathered.pop() {
             let Self { links, outbox, .. } = self;
-            let link = links[index(to.peer)].as_deref_mut();
+            let link = links.get_mut(to.peer);
             if let Some(Err(why)) = link.map(|link| outbox.post_chain(link, to.lane)) {
-                self.note_broken(to, why);
+                self.links.note_broken(to, why);
                 self.destroy_if_drained(to); // the peer may have failed since the requests were gathered
             }
         }
@@ -211,7 +211,7 @@ impl VerbsCore {
                 self.tasks.begun.insert(serial, begun);
                 self.begin_or_wait(peer, CommandOwner::Task(serial), rma);
             }
-            Err(_) if self.link_or_new(peer).down.is_some() => {
+            Err(_) if self.links.get_or_new(peer).down.is_some() => {
                 self.end_at_once(serial, begun, Err(CommandFailure::PeerDown));
             }
             Err(why) => self.end_at_once(serial, begun, Err(why)),

@@ -19,7 +19,8 @@ impl VerbsCore {
     pub(super) fn send(&mut self, to: WorldRank, header: &[u8], body: &[u8]) -> bool {
         self.check_message(to, header, body);
         let Some(link) = self
-            .link(to)
+            .links
+            .get_mut(to)
             .filter(|link| link.down.is_some() || link.open)
         else {
             return self.send_first(to, header, body);
@@ -31,7 +32,7 @@ impl VerbsCore {
             self.flush(to);
         }
         let is_next = |link: &mut VerbsLink| link.counts == 0 && link.message_queue.is_empty();
-        let free = self.link(to).is_some_and(is_next);
+        let free = self.links.get_mut(to).is_some_and(is_next);
         let sent = free && self.transmit(to, header, body);
         self.touch(to);
         if sent {
@@ -60,12 +61,12 @@ impl VerbsCore {
 
     #[cold]
     fn send_first(&mut self, to: WorldRank, header: &[u8], body: &[u8]) -> bool {
-        self.link_or_new(to);
+        self.links.get_or_new(to);
         if self.send_datagram(to, header, body) {
             return true;
         }
         self.ensure_connected(to);
-        let link = self.link_or_new(to);
+        let link = self.links.get_or_new(to);
         if link.down.is_some() {
             return true;
         }
@@ -78,7 +79,7 @@ impl VerbsCore {
             link.message_queue.push_back(LinkMessage { header, body });
             self.counters.messages_sent.add(1);
             // No connection could be had, and nothing else asks again.
-            let link = self.link_or_new(to);
+            let link = self.links.get_or_new(to);
             if !link.open && link.connection.state() == ConnectState::Idle {
                 self.settle_connection(to);
             }
@@ -92,41 +93,30 @@ impl VerbsCore {
         self.report_lanes(peer);
         self.replay_messages(peer);
         self.speak(peer);
-        while let Some(link) = self.link(peer).filter(|link| link.open && link.counts == 0)
+        while let Some(link) = self
+            .links
+            .get_mut(peer)
+            .filter(|link| link.open && link.counts == 0)
             && let Some(next) = link.message_queue.pop_front()
         {
             if !self.transmit(peer, &next.header, &next.body) {
-                self.link_or_new(peer).message_queue.push_front(next);
+                self.links.get_or_new(peer).message_queue.push_front(next);
                 break;
             }
         }
         self.retry_backlog(peer);
         self.settle_drain(peer);
-        if let Some(link) = self.link(peer)
+        if let Some(link) = self.links.get_mut(peer)
             && link.is_done()
             && (!link.draining || link.drained)
         {
-            self.dirty_peers.remove(&peer);
-        }
-    }
-
-    /// Queues a control word, which is sent as soon as there is room.
-    pub(super) fn queue_control(&mut self, peer: WorldRank, word: VerbsControlWord) {
-        let link = self.link_or_new(peer);
-        if link.down.is_none() && !link.control_queue.contains(&word) {
-            // Words in front may wait for credits, and so may the peer's, so giving back credits comes first.
-            if matches!(word, VerbsControlWord::Credit) {
-                link.control_queue.push_front(word);
-            } else {
-                link.control_queue.push_back(word);
-            }
-            self.mark_dirty(peer);
+            self.links.mark_clean(peer);
         }
     }
 
     fn speak(&mut self, peer: WorldRank) {
         let Self { links, outbox, .. } = self;
-        let Some(link) = links[index(peer)].as_deref_mut() else {
+        let Some(link) = links.get_mut(peer) else {
             return;
         };
         while let Some(word) = link.control_queue.front().copied()
@@ -148,7 +138,7 @@ impl VerbsCore {
             outbox.keep(link, &bytes[..len]);
             let posted = outbox.post_inline(link, to, &bytes[..len], last);
             if let Err(why) = posted {
-                return self.note_broken(to, why);
+                return self.links.note_broken(to, why);
             }
         }
     }
@@ -161,7 +151,7 @@ impl VerbsCore {
             counters,
             ..
         } = self;
-        let Some(link) = links[index(peer)].as_deref_mut() else {
+        let Some(link) = links.get_mut(peer) else {
             return false;
         };
         let lane = link.home;
@@ -201,7 +191,7 @@ impl VerbsCore {
         };
         link.credits -= 1;
         if let Err(why) = posted {
-            self.note_broken(to, why);
+            self.links.note_broken(to, why);
         }
         true
     }

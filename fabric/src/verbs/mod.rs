@@ -12,7 +12,7 @@
 //! * Connections: `connections` (performs the actions of [`connect`](crate::connect)), `connect_wire` (wire form of their
 //!   messages), `datagrams` (the queue pair for datagrams), `alt_datagrams` (those of further devices), `deferred_datagrams`
 //!   (datagrams that wait for earlier arrivals), `prewired` (all ranks connected at the start), `connection_cache` (fewer queue
-//!   pairs than peers), `link` (state of one peer), `lane` (state of one lane).
+//!   pairs than peers), `link_table` (the links to all peers), `link` (state of one peer), `lane` (state of one lane).
 //! * Messages: `messages`, `inbox` (one shared receive queue, with credits for each peer so that no sender finds it empty),
 //!   `outbox` (requests in flight), `wire` (formats), `datagram_messages` (short messages as datagrams, with
 //!   `ConnectPolicy::Hybrid`).
@@ -53,6 +53,7 @@ mod lane;
 mod layout;
 mod library;
 mod link;
+mod link_table;
 mod lists;
 mod messages;
 mod multirail;
@@ -282,11 +283,11 @@ impl FailureWatch for Verbs {
     }
 
     fn answers(&mut self, peer: WorldRank) -> u64 {
-        self.core_ref().answers(peer)
+        self.core_ref().links.answers(peer)
     }
 
     fn evidence(&mut self, peer: WorldRank) -> DownEvidence {
-        let why = self.core_ref().why_down(peer);
+        let why = self.core_ref().links.why_down(peer);
         why.map_or(DownEvidence::Unreachable, DownEvidence::Reported)
     }
 }

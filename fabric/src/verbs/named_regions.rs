@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{
-    core::{VerbsCore, index},
+    core::VerbsCore,
     regions::{RegionEntry, SLOTS},
     wire::VerbsControlWord,
 };
@@ -62,7 +62,7 @@ impl VerbsCore {
         for peer in asking {
             self.answer_name(peer, name);
             // The connection may have been evicted since the peer asked.
-            if !self.link_or_new(peer).open {
+            if !self.links.get_or_new(peer).open {
                 self.ensure_connected(peer);
             }
             self.flush(peer);
@@ -82,7 +82,8 @@ impl VerbsCore {
         };
         self.names.retired.add(name);
         for peer in given.notified {
-            self.queue_control(peer, VerbsControlWord::NameRetired(name));
+            self.links
+                .queue_control(peer, VerbsControlWord::NameRetired(name));
             self.flush(peer);
         }
     }
@@ -90,7 +91,7 @@ impl VerbsCore {
     /// Handles that a peer asks for a name. Returns false if it asks for too many.
     pub(super) fn handle_ask(&mut self, peer: WorldRank, name: u64) -> bool {
         let Self { names, links, .. } = self;
-        let link = links[index(peer)].as_deref();
+        let link = links.get(peer);
         let may = link.is_some_and(|link| names.may_ask(peer, &link.control_queue));
         if may {
             self.answer_name(peer, name);
@@ -101,7 +102,9 @@ impl VerbsCore {
     /// Answers which region a name has or that it was taken back, or will answer when the name is given.
     pub(super) fn answer_name(&mut self, peer: WorldRank, name: u64) {
         if self.names.retired.ask(peer, name) {
-            return self.queue_control(peer, VerbsControlWord::NameRetired(name));
+            return self
+                .links
+                .queue_control(peer, VerbsControlWord::NameRetired(name));
         }
         let Some(given) = self.names.given.get_mut(&name) else {
             self.names.ask(peer, name);
@@ -109,7 +112,7 @@ impl VerbsCore {
         };
         if let Some((slot, entry)) = self.exports.entry_of(given.region.range()) {
             given.notified.insert(peer);
-            self.queue_control(
+            self.links.queue_control(
                 peer,
                 VerbsControlWord::NameResolved(NameAnswer { name, slot, entry }),
             );
@@ -118,11 +121,11 @@ impl VerbsCore {
 
     /// Handles the owner's answer that a name has this region.
     pub(super) fn handle_named(&mut self, from: WorldRank, named: NameAnswer) {
-        let link = self.link_or_new(from);
+        let link = self.links.get_or_new(from);
         link.imports.name(named);
         for _ in 0..link.naming.count(named.name) {
             // Commands are taken one at a time, as in `retry_backlog`.
-            let Some(id) = self.link_or_new(from).naming.pop(named.name) else {
+            let Some(id) = self.links.get_or_new(from).naming.pop(named.name) else {
                 return;
             };
             self.advance_or_queue(id);
@@ -131,16 +134,16 @@ impl VerbsCore {
 
     /// Handles that the owner has taken a name back. Commands that wait for it began later, or never got an answer.
     pub(super) fn handle_unnamed(&mut self, from: WorldRank, name: u64) {
-        let link = self.link_or_new(from);
+        let link = self.links.get_or_new(from);
         link.imports.unname(name);
         for _ in 0..link.naming.count(name) {
-            let Some(id) = self.link_or_new(from).naming.pop(name) else {
+            let Some(id) = self.links.get_or_new(from).naming.pop(name) else {
                 return;
             };
             if self.ops.get(id).is_some_and(|op| op.rma.counts() > 0) {
                 self.fail_command(id, CommandFailure::BadRange);
             } else {
-                self.link_or_new(from).naming.push(name, id);
+                self.links.get_or_new(from).naming.push(name, id);
             }
         }
     }

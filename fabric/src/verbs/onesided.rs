@@ -119,8 +119,8 @@ impl VerbsCore {
             return false;
         }
         let id = self.ops.insert(VerbsCommand::new(peer, owner, rma));
-        self.link_or_new(peer).counts += rma.counts();
-        if self.link_or_new(peer).down.is_some() {
+        self.links.get_or_new(peer).counts += rma.counts();
+        if self.links.get_or_new(peer).down.is_some() {
             self.fail_command(id, CommandFailure::PeerDown);
         } else if let Err(why) = rma.check(peer) {
             self.fail_command(id, why);
@@ -128,10 +128,10 @@ impl VerbsCore {
             self.touch(peer);
             self.advance_or_queue(id);
             // The command waits by now. It fails here if the peer cannot be connected to.
-            if !self.link_or_new(peer).open {
+            if !self.links.get_or_new(peer).open {
                 self.ensure_connected(peer);
             }
-            if self.dirty_peers.contains(&peer) {
+            if self.links.is_dirty(peer) {
                 self.flush(peer);
             }
         }
@@ -148,12 +148,15 @@ impl VerbsCore {
     /// Retries the commands that waited for room.
     pub(super) fn retry_backlog(&mut self, peer: WorldRank) {
         for want in [BacklogReason::Credits, BacklogReason::Room] {
-            let waiting =
-                |core: &mut Self| core.link(peer).map_or(0, |link| link.backlog.count(want));
+            let waiting = |core: &mut Self| {
+                core.links
+                    .get_mut(peer)
+                    .map_or(0, |link| link.backlog.count(want))
+            };
             for _ in 0..waiting(self) {
                 // Commands are taken one at a time, because commands that end meanwhile leave the queue.
                 let before = waiting(self);
-                let link = self.link(peer).filter(|link| link.open);
+                let link = self.links.get_mut(peer).filter(|link| link.open);
                 let Some(id) = link.and_then(|link| link.backlog.pop(want)) else {
                     break;
                 };
@@ -171,7 +174,7 @@ impl VerbsCore {
     /// completions trigger the next try.
     fn has_room_for_steps(&self, peer: WorldRank) -> bool {
         let requests = u32::try_from(STEP_MAX).unwrap_or(u32::MAX);
-        let link = self.links[index(peer)].as_deref();
+        let link = self.links.get(peer);
         let fits = |link: &VerbsLink, lane| {
             link.has_room(lane, requests) && self.outbox.has_room(lane, requests)
         };
@@ -191,7 +194,9 @@ impl VerbsCore {
                 self.finish_if_over(id);
             }
             Err(PostStall::Fails(why)) => self.fail_command(id, why),
-            Err(PostStall::Room | PostStall::Credits) if self.link_or_new(peer).down.is_some() => {
+            Err(PostStall::Room | PostStall::Credits)
+                if self.links.get_or_new(peer).down.is_some() =>
+            {
                 self.fail_command(id, CommandFailure::PeerDown);
             }
             Err(PostStall::Room) => self.park(id, peer, BacklogReason::Room),
@@ -199,9 +204,9 @@ impl VerbsCore {
             Err(PostStall::Name(_)) if self.names.closing => {
                 self.fail_command(id, CommandFailure::Cancelled)
             }
-            Err(PostStall::Slot(slot)) => self.link_or_new(peer).asking.push(slot, id),
+            Err(PostStall::Slot(slot)) => self.links.get_or_new(peer).asking.push(slot, id),
             Err(PostStall::Name(name)) => {
-                self.link_or_new(peer).naming.push(name, id);
+                self.links.get_or_new(peer).naming.push(name, id);
                 // A name may never be given, and a count by name is in no order with other messages, so these need not wait.
                 self.let_messages_go(id);
             }
@@ -209,8 +214,8 @@ impl VerbsCore {
     }
 
     fn park(&mut self, id: u32, peer: WorldRank, want: BacklogReason) {
-        self.link_or_new(peer).backlog.push(id, want);
-        self.mark_dirty(peer);
+        self.links.get_or_new(peer).backlog.push(id, want);
+        self.links.mark_dirty(peer);
     }
 
     /// Posts as much of a command as there is room for.
@@ -268,7 +273,7 @@ impl VerbsCore {
         }
         match (step, found) {
             (CommandStep::Count, Some([_, count, wake_at, ..])) if count >= !wake_at => {
-                self.queue_control(peer, VerbsControlWord::Wake)
+                self.links.queue_control(peer, VerbsControlWord::Wake)
             }
             (CommandStep::Atomic { expected }, Some([old, ..])) => {
                 op.old = old;
@@ -305,7 +310,7 @@ impl VerbsCore {
         let peer = op.peer;
         op.all_posted = true;
         // Behind the count on the same queue pair, a message arrives after it.
-        if self.link_or_new(peer).home == FIRST {
+        if self.links.get_or_new(peer).home == FIRST {
             self.let_messages_go(id);
         }
     }
@@ -316,8 +321,8 @@ impl VerbsCore {
         };
         let (peer, counts) = (op.peer, op.rma.counts());
         if !std::mem::replace(&mut op.unblocked, true) && counts > 0 {
-            self.link_or_new(peer).counts -= counts;
-            self.mark_dirty(peer);
+            self.links.get_or_new(peer).counts -= counts;
+            self.links.mark_dirty(peer);
         }
     }
 
@@ -334,7 +339,7 @@ impl VerbsCore {
             return;
         };
         // The command may have waited for room, and another command will get its number.
-        if let Some(link) = self.link(op.peer) {
+        if let Some(link) = self.links.get_mut(op.peer) {
             link.forget_op(id);
         }
         if let Some(chunk) = op.chunk {
@@ -346,10 +351,10 @@ impl VerbsCore {
         if let Some(registered) = op.registered {
             self.registrations.give_back(registered, &mut self.exports);
         }
-        if let Some(link) = self.link(op.peer) {
+        if let Some(link) = self.links.get_mut(op.peer) {
             link.releases.handle_end(id);
         }
-        self.report_released(op.peer);
+        self.links.report_released(op.peer);
         if let Some(striped) = op.striped {
             self.spare_stripe(striped);
         }

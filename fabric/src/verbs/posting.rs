@@ -72,7 +72,7 @@ impl VerbsCore {
 
     /// Checks the key of a command that moves nothing. Any lane can tell.
     pub(super) fn check_key(&mut self, peer: WorldRank, rma: &VerbsRmaOp) -> Result<(), PostStall> {
-        let lane = self.link_or_new(peer).home;
+        let lane = self.links.get_or_new(peer).home;
         let (main, _) = rma.keys();
         self.resolve_key(PeerLane { peer, lane }, main, false)
             .map(|_| ())
@@ -86,7 +86,7 @@ impl VerbsCore {
         key: RemoteRegion,
     ) -> Result<CounterTarget, PostStall> {
         let place = self.resolve_key(PeerLane::first(peer), key, false)?;
-        let link = self.links[index(peer)].as_deref();
+        let link = self.links.get(peer);
         let narrow = link.filter(|link| !link.is_wide());
         let tally = narrow.and_then(|link| link.imports.counter_id(key));
         Ok(tally.map_or_else(
@@ -110,9 +110,7 @@ impl VerbsCore {
             peers,
             ..
         } = self;
-        let link = links[index(peer)]
-            .as_deref_mut()
-            .filter(|link| link.has_room(lane, 1));
+        let link = links.get_mut(peer).filter(|link| link.has_room(lane, 1));
         let link = link.ok_or(PostStall::Room)?;
         let slot = match link.imports.find(key, widely)? {
             KeyResolution::There(place) => return Ok(place),
@@ -120,7 +118,8 @@ impl VerbsCore {
             KeyResolution::Naming(name) => return Err(PostStall::Name(name)),
             KeyResolution::Unnamed(name) => {
                 link.imports.ask_name(name);
-                self.queue_control(peer, VerbsControlWord::ResolveName(name));
+                self.links
+                    .queue_control(peer, VerbsControlWord::ResolveName(name));
                 return Err(PostStall::Name(name));
             }
             KeyResolution::Unknown(slot) => slot,
@@ -144,7 +143,7 @@ impl VerbsCore {
         link.imports.ask(slot);
         let posted = outbox.post(link, QpFlight::new(to, what, Some(answer)), &[work]);
         if let Err(why) = posted {
-            self.note_broken(to, why);
+            self.links.note_broken(to, why);
         }
         Err(PostStall::Slot(slot))
     }
@@ -160,18 +159,18 @@ impl VerbsCore {
         let words = answer
             .map(|answer| self.outbox.take_answer(answer))
             .filter(|_| read);
-        let link = self.link_or_new(peer);
+        let link = self.links.get_or_new(peer);
         let _again_if_not = link
             .imports
             .answer(slot, words.and_then(RegionEntry::parse));
         for _ in 0..link.asking.count(slot) {
             // Commands are taken one at a time, as in `retry_backlog`.
-            let Some(id) = self.link_or_new(peer).asking.pop(slot) else {
+            let Some(id) = self.links.get_or_new(peer).asking.pop(slot) else {
                 break;
             };
             self.advance_or_queue(id);
         }
-        self.link_or_new(peer).imports.drop_empty(slot);
+        self.links.get_or_new(peer).imports.drop_empty(slot);
     }
 
     pub(super) fn post_pieces(
@@ -269,7 +268,13 @@ impl VerbsCore {
             Some(CounterTarget::ByHost(tally)) if by == 1 => {
                 self.post_told(id, peer, tally, None, places.main)
             }
-            Some(CounterTarget::ByHost(tally)) => self.queue_count(peer, tally, by),
+            Some(CounterTarget::ByHost(tally)) => {
+                if self.links.queue_count(peer, tally, by) {
+                    Ok(())
+                } else {
+                    Err(PostStall::Room)
+                }
+            }
             Some(CounterTarget::ByDevice(cell)) => self.post_add(id, peer, cell, by, None),
             None => Ok(()),
         }
@@ -371,7 +376,7 @@ impl VerbsCore {
         let Self {
             links, outbox, ops, ..
         } = self;
-        let link = links[index(peer)].as_deref_mut().ok_or(PostStall::Room)?;
+        let link = links.get_mut(peer).ok_or(PostStall::Room)?;
         let to = PeerLane::first(peer);
         let tells = chain
             .iter()
@@ -404,7 +409,7 @@ impl VerbsCore {
             op.flights += 1;
         }
         if let Err(why) = posted {
-            self.note_broken(to, why);
+            self.links.note_broken(to, why);
         }
         Ok(())
     }

@@ -19,6 +19,7 @@ use super::{
     device::DevicePort,
     inbox::{BODY_MAX, HEADER_MAX},
     lane::{FIRST, RemotePort},
+    link_table::LinkTable,
     lists::VerbsTasks,
     named_regions::NamedRegions,
     objects::{DeviceLimits, VerbsCq},
@@ -36,7 +37,7 @@ use crate::{
     connect::{self, ConnectPolicy, JobShape},
     driver::{self, AbilitySummary, Caps, Driver, DriverCost, WakeSource},
     offload::{TASKS_MAX, TaskScheduler, ThresholdWatches},
-    random::{SeededRandom, fill_unguessable},
+    random::fill_unguessable,
     timer::RetryTimer,
     timer::picoseconds,
 };
@@ -223,7 +224,7 @@ impl PreparedVerbs {
         let outbox = VerbsOutbox::new(&queues, capacity.sends, &config)?;
         let local = local(&config, &self.address);
         let mut core = Box::new(VerbsCore {
-            links: (0..config.ranks).map(|_| None).collect(),
+            links: LinkTable::new(config.ranks, local.seed),
             datagrams,
             alt_datagrams,
             speeds: speeds(&rails),
@@ -245,10 +246,8 @@ impl PreparedVerbs {
             lists: TaskScheduler::new(TASKS_MAX),
             tasks: VerbsTasks::default(),
             completions: VecDeque::new(),
-            dirty_peers: BTreeSet::new(),
             connecting: BTreeSet::new(),
             connection_cache: ConnectionCache::of(&job, config.connections_max),
-            broken: BTreeSet::new(),
             to_destroy: BTreeSet::new(),
             draining_receives: BTreeSet::new(),
             actions: Vec::new(),
@@ -256,7 +255,6 @@ impl PreparedVerbs {
             deferred_datagrams: DeferredDatagrams::default(),
             unsent_connects: VecDeque::new(),
             local,
-            random: SeededRandom::new(local.seed),
             sleep,
             moved: false,
             refused: false,

@@ -122,7 +122,7 @@ impl VerbsCore {
         if let Some(mesh) = mesh {
             self.bind_prewired(mesh, extension);
         }
-        for peer in self.ranks() {
+        for peer in self.links.ranks() {
             if peer != self.me {
                 self.connect(peer);
             }
@@ -137,7 +137,7 @@ impl VerbsCore {
         extension: &[Option<AddressExtension>],
     ) {
         let mut meetings = Vec::new();
-        for (peer, extension) in self.ranks().zip(extension) {
+        for (peer, extension) in self.links.ranks().zip(extension) {
             if let Some(extension) = extension
                 && extension.has_queue_pairs()
                 && peer != self.me
@@ -172,7 +172,7 @@ impl VerbsCore {
         mesh: &mut PrewiredQps,
     ) -> Option<PrewiredPeer> {
         let (mine, theirs) = (self.peers[index(self.me)], self.peers[index(peer)]);
-        self.link_or_new(peer).connection = PeerConnection::unbound(peer, theirs.incarnation);
+        self.links.get_or_new(peer).connection = PeerConnection::unbound(peer, theirs.incarnation);
         let ends = extension.ends(peer, self.me, &theirs, theirs.psn(&mine))?;
         let mut qps = mesh.take(self.me, peer);
         qps.truncate(ends.iter().count());
@@ -204,7 +204,7 @@ impl VerbsCore {
             rail.by_qpn.insert(qp.number(), peer);
         }
         let incarnation = self.peers[index(peer)].incarnation;
-        let link = self.link_or_new(peer);
+        let link = self.links.get_or_new(peer);
         link.set_lanes(qps.into_iter().map(Some).collect(), psn);
         let lanes = link.lanes.iter_mut();
         lanes.for_each(|lane| lane.held_receives = HeldReceives::Some);
@@ -218,7 +218,7 @@ impl VerbsCore {
     /// Sends the first control word. It takes one of the peer's buffers, which the peer gives back.
     fn greet(&mut self, peer: WorldRank) -> io::Result<()> {
         let Self { links, outbox, .. } = self;
-        let link = links[index(peer)].as_deref_mut();
+        let link = links.get_mut(peer);
         let link = link.ok_or(io::ErrorKind::NotConnected)?;
         let to = PeerLane {
             peer,
@@ -233,7 +233,7 @@ impl VerbsCore {
     /// Asks the peer's device once more whether it is there.
     pub(super) fn greet_again(&mut self, peer: WorldRank) {
         let Self { links, outbox, .. } = self;
-        let link = links[index(peer)].as_deref();
+        let link = links.get(peer);
         let home = link.and_then(|link| Some((link.home, link.lanes.get(link.home)?)));
         if let Some((nth, lane)) = home
             && lane.has_slots(1)
@@ -247,7 +247,8 @@ impl VerbsCore {
     /// Notes that the peer's device has acknowledged a request.
     pub(super) fn handle_greeting_ack(&mut self, peer: WorldRank) {
         let bound = self
-            .link(peer)
+            .links
+            .get_mut(peer)
             .is_some_and(|link| link.connection.state() == ConnectState::Bound);
         if bound {
             self.handle_connect_event(peer, ConnectEvent::GreetingAcked, None);
@@ -256,7 +257,7 @@ impl VerbsCore {
 
     /// Asks the peer by datagrams as if nothing had been made: it has not connected its queue pairs, and may not have begun.
     pub(super) fn start_over(&mut self, peer: WorldRank) {
-        self.link_or_new(peer).broken = None; // it is no reason for later failures
+        self.links.get_or_new(peer).broken = None; // it is no reason for later failures
         self.handle_connect_event(peer, ConnectEvent::Broken, None);
     }
 }

@@ -13,11 +13,7 @@
 //! A connection that is drained in good order, or given up before it was open, is not waited for. At most a control word about it
 //! or about a lane is in flight then, and no message.
 
-use super::{
-    core::{VerbsCore, index},
-    lane::PeerLane,
-    objects::VerbsQp,
-};
+use super::{core::VerbsCore, lane::PeerLane, objects::VerbsQp};
 
 /// State of the receives that a queue pair may hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,8 +33,9 @@ impl VerbsCore {
     pub(super) fn holds_receives(&mut self, to: PeerLane) -> bool {
         let now = self.sleep.timer.now();
         let rail = &mut self.rails[to.lane];
-        let lane = self.links[index(to.peer)]
-            .as_deref_mut()
+        let lane = self
+            .links
+            .get_mut(to.peer)
             .and_then(|link| link.lanes.get_mut(to.lane));
         let Some(lane) = lane.filter(|lane| lane.held_receives != HeldReceives::Nothing) else {
             return false;
@@ -70,7 +67,10 @@ impl VerbsCore {
         let Some(&peer) = self.rails[lane].by_qpn.get(&qpn) else {
             return;
         };
-        let found = self.link(peer).and_then(|link| link.lanes.get_mut(lane));
+        let found = self
+            .links
+            .get_mut(peer)
+            .and_then(|link| link.lanes.get_mut(lane));
         let its = |qp: &VerbsQp| qp.number() == qpn;
         if let Some(found) = found.filter(|found| found.qp.as_ref().is_some_and(its)) {
             found.held_receives = HeldReceives::Nothing;
@@ -99,7 +99,7 @@ impl VerbsCore {
     /// Returns when the time of the first one ends, in picoseconds.
     pub(super) fn next_drain_deadline(&self) -> Option<u64> {
         let until = |to: &PeerLane| {
-            let lane = self.links[index(to.peer)].as_deref()?.lanes.get(to.lane)?;
+            let lane = self.links.get(to.peer)?.lanes.get(to.lane)?;
             match lane.held_receives {
                 HeldReceives::Until(until) => Some(until),
                 _ => Some(0),

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, io};
 
 use super::{
     abi::{IbvWc, WC_SUCCESS},
-    core::{VerbsCore, index},
+    core::VerbsCore,
     inbox::{BODY_MAX, HEADER_MAX, len_of},
     lane::{FIRST, PeerLane},
     objects::VerbsQp,
@@ -33,8 +33,8 @@ impl VerbsCore {
         self.retry_datagrams();
         self.evict_idle();
         self.release_regions();
-        for peer in std::mem::take(&mut self.dirty_peers) {
-            self.dirty_peers.insert(peer); // `flush` takes it out when nothing is left
+        for peer in self.links.take_dirty() {
+            self.links.mark_dirty(peer); // `flush` takes the mark when nothing is left
             self.flush(peer);
         }
         self.leave_broken_lanes();
@@ -123,7 +123,7 @@ impl VerbsCore {
         self.lists.has_pending_work()
             || self.tasks.has_finished()
             || !self.completions.is_empty()
-            || !self.broken.is_empty()
+            || self.links.has_broken()
             || !self.to_destroy.is_empty()
             || !self.deferred_datagrams.is_empty()
             || self.watches.is_reached()
@@ -201,7 +201,7 @@ impl VerbsCore {
             };
             owes = taken.as_ref().is_ok_and(|costs| *costs);
             if let Err(why) = taken {
-                self.note_broken(to, why);
+                self.links.note_broken(to, why);
             }
         }
         self.give_back(lane, completion, alive.filter(|_| owes));
@@ -210,7 +210,11 @@ impl VerbsCore {
     /// Returns the peer that an arrival is from, if it is still up.
     pub(super) fn sender(&mut self, lane: usize, completion: &IbvWc) -> Option<WorldRank> {
         let from = self.rails[lane].by_qpn.get(&completion.qp_num).copied();
-        from.filter(|from| self.link(*from).is_some_and(|link| link.down.is_none()))
+        from.filter(|from| {
+            self.links
+                .get_mut(*from)
+                .is_some_and(|link| link.down.is_none())
+        })
     }
 
     /// Posts the buffer of an arrival again, and owes the peer in `owed` a credit. If the device refuses the buffer there are
@@ -218,16 +222,16 @@ impl VerbsCore {
     pub(super) fn give_back(&mut self, lane: usize, completion: &IbvWc, owed: Option<WorldRank>) {
         if let Err(why) = self.rails[lane].inbox.give(completion.wr_id) {
             if let Some(peer) = self.sender(lane, completion) {
-                self.note_broken(PeerLane { peer, lane }, why);
+                self.links.note_broken(PeerLane { peer, lane }, why);
             }
             return;
         }
         if let Some(from) = owed
-            && let Some(link) = self.link(from)
+            && let Some(link) = self.links.get_mut(from)
         {
             link.owed += 1;
             if link.owes_much() {
-                self.queue_control(from, VerbsControlWord::Credit);
+                self.links.queue_control(from, VerbsControlWord::Credit);
             }
         }
     }
@@ -260,7 +264,7 @@ impl VerbsCore {
             VerbsArrival::Control(VerbsControlWord::Hello) => return Ok(true),
             _ => {}
         }
-        let link = self.link_or_new(peer);
+        let link = self.links.get_or_new(peer);
         link.add_credits(credits);
         link.replay_log.received += 1;
         link.arrival_lane = lane;
@@ -295,11 +299,11 @@ impl VerbsCore {
             | VerbsControlWord::LaneGoodbye { .. } => {}
             VerbsControlWord::ReleaseRegion(name) => {
                 let under_way = self.touching(from);
-                if !self.link_or_new(from).handle_forget(name, under_way) {
+                if !self.links.get_or_new(from).handle_forget(name, under_way) {
                     let why = format!("rank {from} released a region twice");
                     return Err(io::Error::other(why));
                 }
-                self.report_released(from);
+                self.links.report_released(from);
             }
             VerbsControlWord::RegionReleased(name) => self.exports.handle_released(name, from),
             VerbsControlWord::ResolveName(name) => {
@@ -336,7 +340,7 @@ impl VerbsCore {
             return self.note_status(PeerLane { peer, lane }, failed);
         }
         if let Some(to) = self.end_flights(over.wr_id, over.status) {
-            let lane = &mut self.link_or_new(to.peer).lanes[to.lane];
+            let lane = &mut self.links.get_or_new(to.peer).lanes[to.lane];
             lane.stranded.retain(|id| *id != over.wr_id);
             self.destroy_if_drained(to);
         }
@@ -356,7 +360,7 @@ impl VerbsCore {
         let failed = (status != WC_SUCCESS).then_some(status);
         let to = flight.to;
         self.outbox.subtract(to.lane, flight.requests);
-        if let Some(link) = self.link(to.peer) {
+        if let Some(link) = self.links.get_mut(to.peer) {
             link.lanes[to.lane].used -= flight.requests;
             if failed.is_none() {
                 link.answers += u64::from(flight.requests);
@@ -384,7 +388,7 @@ impl VerbsCore {
 
     fn note_status(&mut self, to: PeerLane, failed: Option<i32>) {
         if let Some(why) = failed.and_then(|status| self.why_of(to.lane, status)) {
-            self.note_broken(to, why);
+            self.links.note_broken(to, why);
         }
     }
 
@@ -393,24 +397,24 @@ impl VerbsCore {
         if !self.exports.has_dropped() {
             return;
         }
-        let ends = self
-            .ranks()
-            .zip(&self.links)
-            .filter_map(|(peer, link)| Some((peer, link.as_deref()?)));
-        let connected = ends.filter(|(_, link)| link.is_made() && link.down.is_none());
+        let connected = self
+            .links
+            .iter()
+            .filter(|(_, link)| link.is_made() && link.down.is_none());
         let connected: BTreeSet<WorldRank> = connected.map(|(peer, _)| peer).collect();
         for name in self.exports.take_dropped(&connected) {
-            connected
-                .iter()
-                .for_each(|peer| self.queue_control(*peer, VerbsControlWord::ReleaseRegion(name)));
+            connected.iter().for_each(|peer| {
+                self.links
+                    .queue_control(*peer, VerbsControlWord::ReleaseRegion(name))
+            });
         }
     }
 
     /// Leaves broken lanes, once everything that came by them before was delivered.
     fn leave_broken_lanes(&mut self) {
-        for to in std::mem::take(&mut self.broken) {
+        for to in self.links.take_broken() {
             if self.has_arrivals_by(to) {
-                self.broken.insert(to);
+                self.links.leave_later(to);
             } else {
                 self.leave_lane(to);
             }
@@ -420,7 +424,7 @@ impl VerbsCore {
     /// Returns true if something that came from a peer by a lane is not delivered yet.
     pub(super) fn has_arrivals_by(&mut self, to: PeerLane) -> bool {
         let Self { links, rails, .. } = self;
-        let lanes = links[index(to.peer)].as_ref().map(|link| &link.lanes);
+        let lanes = links.get(to.peer).map(|link| &link.lanes);
         let qp = lanes
             .and_then(|lanes| lanes.get(to.lane)?.qp.as_ref())
             .map(VerbsQp::number);

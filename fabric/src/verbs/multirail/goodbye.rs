@@ -22,7 +22,7 @@ impl VerbsCore {
             return false;
         }
         let Self { links, outbox, .. } = self;
-        let Some(link) = links[index(peer)].as_deref_mut() else {
+        let Some(link) = links.get_mut(peer) else {
             return true;
         };
         if !link.control_queue.is_empty() {
@@ -47,14 +47,14 @@ impl VerbsCore {
             }
         }
         if let Some((to, why)) = broken {
-            self.note_broken(to, why);
+            self.links.note_broken(to, why);
         }
         true
     }
 
     /// Handles a peer's goodbye by another lane, which comes after `sent` messages and control words.
     pub(in super::super) fn handle_end(&mut self, peer: WorldRank, how: DownCause, sent: u64) {
-        if let Some(link) = self.link(peer).filter(|link| link.is_connected()) {
+        if let Some(link) = self.links.get_mut(peer).filter(|link| link.is_connected()) {
             link.lane_goodbye = Some((how, sent));
             self.probe_home(peer);
         }
@@ -63,7 +63,7 @@ impl VerbsCore {
     /// Posts an empty request to the home of a peer. When it completes, so has everything posted before, and a lane that does not
     /// work fails. Does nothing if there is no room.
     pub(in super::super) fn probe_home(&mut self, peer: WorldRank) {
-        let Some(link) = self.links[index(peer)].as_deref() else {
+        let Some(link) = self.links.get(peer) else {
             return;
         };
         let lane = link.home;
@@ -81,7 +81,7 @@ impl VerbsCore {
             peers,
             ..
         } = self;
-        let Some(link) = links[index(peer)].as_deref_mut() else {
+        let Some(link) = links.get_mut(peer) else {
             return;
         };
         let flight = QpFlight::new(to, FlightContent::Message { chunk: None }, None);
@@ -96,7 +96,7 @@ impl VerbsCore {
             solicited: false,
         };
         if let Err(why) = outbox.post(link, flight, &[work]) {
-            self.note_broken(to, why);
+            self.links.note_broken(to, why);
         }
     }
 }

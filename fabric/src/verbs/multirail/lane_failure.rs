@@ -19,7 +19,11 @@ impl VerbsCore {
     /// Leaves a lane that does not work. A peer without another lane is marked as failed.
     pub(in super::super) fn leave_lane(&mut self, to: PeerLane) {
         let me = self.me;
-        let Some(link) = self.link(to.peer).filter(|link| link.down.is_none()) else {
+        let Some(link) = self
+            .links
+            .get_mut(to.peer)
+            .filter(|link| link.down.is_none())
+        else {
             return;
         };
         let breaks = |lane: &VerbsLane| lane.broken && lane.qp.is_some();
@@ -47,26 +51,15 @@ impl VerbsCore {
         self.leave_stripes(to.peer, lane);
         self.retire_lane(to);
         // If the lane was closed immediately, the peer has been notified by that.
-        let link = self.link(to.peer);
+        let link = self.links.get_mut(to.peer);
         if link.is_some_and(|link| link.fences.to_close().has(lane)) {
             self.say_lanes(to.peer);
         }
     }
 
-    /// Makes the next turn leave the lanes that broke before there was a connection.
-    pub(in super::super) fn leave_broken(&mut self, peer: WorldRank) {
-        let Self { links, broken, .. } = self;
-        let Some(link) = &links[super::index(peer)] else {
-            return;
-        };
-        let lanes = link.lanes.iter().enumerate();
-        let left = lanes.filter(|(_, lane)| lane.broken && !lane.retired && lane.qp.is_some());
-        broken.extend(left.map(|(lane, _)| PeerLane { peer, lane }));
-    }
-
     /// Marks a peer as failed, and notifies it by a datagram, which may reach it.
     pub(in super::super) fn fail_and_notify(&mut self, peer: WorldRank, why: &str) {
-        let link = self.link_or_new(peer);
+        let link = self.links.get_or_new(peer);
         link.broken
             .get_or_insert_with(|| std::io::Error::other(why));
         self.lose(peer);
@@ -82,7 +75,7 @@ impl VerbsCore {
 
     /// Notes that the queue pair of a lane is destroyed, so nothing comes by it any more.
     pub(in super::super) fn handle_closed(&mut self, to: PeerLane) {
-        let Some(link) = self.link(to.peer) else {
+        let Some(link) = self.links.get_mut(to.peer) else {
             return;
         };
         if link.down.is_some() {
@@ -101,15 +94,17 @@ impl VerbsCore {
     /// Reports the state of the lanes to a peer, by all that work, so that requests to a dead peer fail on all of them at the
     /// same time.
     fn say_lanes(&mut self, peer: WorldRank) {
-        let link = self.link_or_new(peer);
+        let link = self.links.get_or_new(peer);
         link.unreported = link.lanes_at_work();
-        self.mark_dirty(peer);
+        self.links.mark_dirty(peer);
         self.report_lanes(peer);
     }
 
     /// Sends the report about the lanes by each lane that has not carried it yet, as far as there is room.
     pub(in super::super) fn report_lanes(&mut self, peer: WorldRank) {
-        let Some(link) = self.link(peer) else { return };
+        let Some(link) = self.links.get_mut(peer) else {
+            return;
+        };
         link.unreported = link.unreported.and(link.lanes_at_work());
         for lane in link.unreported.iter() {
             let Self { links, outbox, .. } = self;
@@ -117,7 +112,7 @@ impl VerbsCore {
                 peer,
                 lane: lane as usize,
             };
-            let Some(link) = links[super::index(peer)].as_deref_mut() else {
+            let Some(link) = links.get_mut(peer) else {
                 return;
             };
             if !link.has_slots(to.lane, 1) || !outbox.has_room(to.lane, 1) {
@@ -132,14 +127,14 @@ impl VerbsCore {
             let len = VerbsControlWord::LaneReport(said).encode(0, &mut bytes);
             let posted = outbox.post_inline(link, to, &bytes[..len], true);
             if let Err(why) = posted {
-                self.note_broken(to, why);
+                self.links.note_broken(to, why);
             }
         }
     }
 
     /// Handles a peer's report about the lanes.
     pub(in super::super) fn handle_lanes(&mut self, peer: WorldRank, said: VerbsLaneReport) {
-        let Some(link) = self.link(peer).filter(|link| link.is_connected()) else {
+        let Some(link) = self.links.get_mut(peer).filter(|link| link.is_connected()) else {
             return;
         };
         let before = link.lanes_at_work();
@@ -151,7 +146,7 @@ impl VerbsCore {
                 lane: lane as usize,
             };
             let why = std::io::Error::other("the peer has left the lane");
-            self.note_broken(to, why);
+            self.links.note_broken(to, why);
         }
         self.settle_fenced(peer);
     }
@@ -160,12 +155,16 @@ impl VerbsCore {
     fn settle_fenced(&mut self, peer: WorldRank) {
         self.replay_messages(peer);
         self.restripe_fenced(peer);
-        self.mark_dirty(peer);
+        self.links.mark_dirty(peer);
     }
 
     /// Sends messages by their new lane, from the first that has not arrived, once nothing can arrive by the old lane any more.
     pub(in super::super) fn replay_messages(&mut self, peer: WorldRank) {
-        let Some(link) = self.link(peer).filter(|link| !link.left.is_empty()) else {
+        let Some(link) = self
+            .links
+            .get_mut(peer)
+            .filter(|link| !link.left.is_empty())
+        else {
             return;
         };
         if !link.left.without(link.fences.fenced()).is_empty() {
@@ -176,7 +175,7 @@ impl VerbsCore {
         };
         self.release_replayed(peer, come);
         let Self { links, outbox, .. } = self;
-        let Some(link) = links[super::index(peer)].as_deref_mut() else {
+        let Some(link) = links.get_mut(peer) else {
             return;
         };
         let (rest, sent) = link.replay_log.rest();
@@ -195,7 +194,7 @@ impl VerbsCore {
             let mut flight = QpFlight::new(to, FlightContent::Message { chunk: None }, None);
             flight.sent = sent;
             if let Err(why) = outbox.post_chunk(link, flight, one) {
-                return self.note_broken(to, why);
+                return self.links.note_broken(to, why);
             }
         }
     }
@@ -209,7 +208,7 @@ impl VerbsCore {
     /// Releases the first `sent` messages, which have arrived and are not sent again.
     pub(in super::super) fn release_replayed(&mut self, peer: WorldRank, sent: u64) {
         let Self { links, outbox, .. } = self;
-        if let Some(link) = links[super::index(peer)].as_deref_mut() {
+        if let Some(link) = links.get_mut(peer) {
             while let Some(chunk) = link.replay_log.pop_done(sent) {
                 outbox.free_chunk(chunk);
             }
@@ -218,7 +217,7 @@ impl VerbsCore {
 
     /// Releases all messages for a peer without queue pairs, since none is sent again.
     pub(in super::super) fn clear_replay(&mut self, peer: WorldRank) {
-        let link = self.link_or_new(peer);
+        let link = self.links.get_or_new(peer);
         if !link.is_made() && !link.is_stuck() {
             let kept = link.replay_log.clear();
             kept.into_iter()

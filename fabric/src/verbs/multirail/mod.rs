@@ -16,12 +16,7 @@ mod stripes;
 
 pub(super) use self::stripes::VerbsStripe;
 use super::{
-    core::{VerbsCore, index},
-    lane::FIRST,
-    link::VerbsLink,
-    onesided::VerbsCommand,
-    posting::PostStall,
-    wire::VerbsControlWord,
+    core::VerbsCore, lane::FIRST, link::VerbsLink, onesided::VerbsCommand, posting::PostStall,
 };
 use crate::{
     driver::{CommandFailure, WorldRank},
@@ -32,7 +27,7 @@ impl VerbsCore {
     /// Checks that a command for the first lane can go. A peer that has only others is marked as failed. Before a connection is
     /// open its lanes are not known, and the command waits.
     pub(super) fn require_first_lane(&mut self, peer: WorldRank) -> Result<(), PostStall> {
-        let link = self.links[index(peer)].as_deref();
+        let link = self.links.get(peer);
         let has_first =
             |link: &VerbsLink| !link.open || !link.is_wide() || link.lanes_at_work().has(0);
         if link.is_none_or(has_first) {
@@ -44,7 +39,7 @@ impl VerbsCore {
 
     /// Marks a peer with several lanes as failed, since a command on the first lane may or may not have been done.
     pub(super) fn fail_if_uncertain(&mut self, peer: WorldRank) {
-        if self.link(peer).is_some_and(|link| link.is_wide()) {
+        if self.links.get_mut(peer).is_some_and(|link| link.is_wide()) {
             self.give_up(peer);
         }
     }
@@ -59,20 +54,13 @@ impl VerbsCore {
     /// Returns the commands that may still touch memory of a peer when it gets a control word that is posted now. A single lane
     /// keeps its order, except that messages may overtake reads and atomics, which are not fenced.
     pub(super) fn touching(&mut self, peer: WorldRank) -> Vec<u32> {
-        let is_wide = self.link_or_new(peer).is_wide();
+        let is_wide = self.links.get_or_new(peer).is_wide();
         // A command that waits for a lane to be fenced knows where its memory is, although it has nothing in flight.
         let touches = |op: &VerbsCommand| {
             let flies = op.flights > 0 && (is_wide || op.rma.asks());
             op.peer == peer && (flies || op.striped.is_some())
         };
         self.ops.all(touches)
-    }
-
-    /// Reports the release of regions that no command in flight touches any more.
-    pub(super) fn report_released(&mut self, peer: WorldRank) {
-        while let Some(name) = self.link(peer).and_then(|link| link.releases.poll_over()) {
-            self.queue_control(peer, VerbsControlWord::RegionReleased(name));
-        }
     }
 }
 

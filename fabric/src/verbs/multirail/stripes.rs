@@ -2,7 +2,7 @@
 
 use super::super::{
     abi::WC_SUCCESS,
-    core::{VerbsCore, index},
+    core::VerbsCore,
     lane::PeerLane,
     objects::{WorkOp, WorkRequest},
     onesided::VerbsCommand,
@@ -29,7 +29,7 @@ pub(in super::super) struct VerbsStripe {
 impl VerbsCore {
     /// Returns true if a command may go by any lane. Commands of task lists, and those that count, keep to the first.
     pub(in super::super) fn may_use_any_lane(&self, peer: WorldRank, op: &VerbsCommand) -> bool {
-        let link = self.links[index(peer)].as_deref();
+        let link = self.links.get(peer);
         let wide = link.is_some_and(|link| link.open && link.is_wide());
         op.striped.is_some() || wide && op.allows_any_lane()
     }
@@ -60,9 +60,12 @@ impl VerbsCore {
         let (peer, Some((key, len))) = (op.peer, key_of(&op.rma)) else {
             return Ok(());
         };
-        let (home, lanes) = self.link(peer).map_or((0, LaneSet::EMPTY), |link| {
-            (link.home, link.lanes_at_work())
-        });
+        let (home, lanes) = self
+            .links
+            .get_mut(peer)
+            .map_or((0, LaneSet::EMPTY), |link| {
+                (link.home, link.lanes_at_work())
+            });
         let to = PeerLane { peer, lane: home };
         // The other lanes that reach plain memory must be read from its owner's table.
         let widely = len >= STRIPE_MIN || !lanes.has(0);
@@ -132,9 +135,7 @@ impl VerbsCore {
         let (Some(striped), Some(here)) = (op.striped.as_deref_mut(), op.local) else {
             return Ok(());
         };
-        let link = links[index(op.peer)]
-            .as_deref_mut()
-            .ok_or(PostStall::Room)?;
+        let link = links.get_mut(op.peer).ok_or(PostStall::Room)?;
         let mut broken = None;
         let mut full = false;
         for lane in striped.stripe.lanes().iter() {
@@ -177,7 +178,7 @@ impl VerbsCore {
             }
         }
         if let Some((to, why)) = broken {
-            self.note_broken(to, why);
+            self.links.note_broken(to, why);
         }
         if full { Err(PostStall::Room) } else { Ok(()) }
     }
@@ -202,7 +203,7 @@ impl VerbsCore {
         if landed {
             striped.stripe.handle_landed(piece);
         } else {
-            let link = self.links[index(peer)].as_deref();
+            let link = self.links.get(peer);
             let others = link.map_or(LaneSet::EMPTY, |link| link.lanes_at_work());
             striped.leave(super::number(lane), others);
             if !others_may_do {
@@ -236,7 +237,8 @@ impl VerbsCore {
     /// Makes the commands for a peer begin nothing more by this lane.
     pub(super) fn leave_stripes(&mut self, peer: WorldRank, lane: u32) {
         let others = self
-            .link(peer)
+            .links
+            .get_mut(peer)
             .map_or(LaneSet::EMPTY, |link| link.lanes_at_work());
         for op in self.ops.iter_mut().filter(|op| op.peer == peer) {
             if let Some(striped) = &mut op.striped {
@@ -247,7 +249,9 @@ impl VerbsCore {
 
     /// Moves by other lanes the pieces that fenced lanes have not moved.
     pub(super) fn restripe_fenced(&mut self, peer: WorldRank) {
-        let Some(link) = self.link(peer) else { return };
+        let Some(link) = self.links.get_mut(peer) else {
+            return;
+        };
         let fenced = link.fences.fenced();
         let towards = |op: &VerbsCommand| op.peer == peer && op.striped.is_some();
         for id in self.ops.all(towards) {

@@ -24,7 +24,7 @@ fn keep_one(core: &mut VerbsCore) {
         stuck: true,
         ..VerbsLane::default()
     };
-    core.link_or_new(WorldRank(1)).lanes = vec![stuck];
+    core.links.get_or_new(WorldRank(1)).lanes = vec![stuck];
 }
 
 /// Either no other connection can be evicted, or evicting one would not help.
@@ -42,15 +42,20 @@ fn a_rank_without_a_queue_pair_for_a_control_word_gives_the_peer_up() {
             "so that it could do without, but for words"
         );
         spoil(core);
-        core.queue_control(WorldRank(1), VerbsControlWord::Wake);
+        core.links
+            .queue_control(WorldRank(1), VerbsControlWord::Wake);
         core.ensure_connected(WorldRank(1));
         assert_eq!(
-            core.link_or_new(WorldRank(1)).connection.state(),
+            core.links.get_or_new(WorldRank(1)).connection.state(),
             ConnectState::ReqSent
         );
         ranks.until_bad(&[0]);
         assert_eq!(ranks.ears[0].bad, ["WorldRank(1): Failed"]);
-        let why = ranks.all[0].core_ref().why_down(WorldRank(1)).unwrap();
+        let why = ranks.all[0]
+            .core_ref()
+            .links
+            .why_down(WorldRank(1))
+            .unwrap();
         assert!(why.contains(reason), "{why}");
     }
 }
@@ -61,16 +66,17 @@ fn a_rank_without_a_queue_pair_for_a_control_word_gives_the_peer_up() {
 fn a_word_that_is_left_over_has_the_peer_connected_to_again() {
     let mut ranks = Ranks::with(2, talking);
     ranks.core(0).ensure_connected(WorldRank(1));
-    while !ranks.core(0).link_or_new(WorldRank(1)).open {
+    while !ranks.core(0).links.get_or_new(WorldRank(1)).open {
         (0..2).for_each(|rank| ranks.turn(rank, 64));
     }
     let core = ranks.core(0);
     core.handle_connect_event(WorldRank(1), ConnectEvent::Evict, None);
-    core.queue_control(WorldRank(1), VerbsControlWord::Wake);
-    while !ranks.core(0).link_or_new(WorldRank(1)).is_done() {
+    core.links
+        .queue_control(WorldRank(1), VerbsControlWord::Wake);
+    while !ranks.core(0).links.get_or_new(WorldRank(1)).is_done() {
         (0..2).for_each(|rank| ranks.turn(rank, 64));
         let now = ranks.core(0).sleep.timer.now();
         assert!(now < super::GUARD, "it is never said");
     }
-    assert!(ranks.core(0).link_or_new(WorldRank(1)).open);
+    assert!(ranks.core(0).links.get_or_new(WorldRank(1)).open);
 }

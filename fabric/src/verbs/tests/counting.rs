@@ -77,7 +77,7 @@ fn a_count_for_a_name_that_is_not_given_yet_keeps_no_message_back() {
         let (name, region) = (NAME, there.region());
         ranks.all[1].give_name(name, region);
         ranks.until(|_| there.at(1).value() == 5);
-        assert_eq!(ranks.core(0).link_or_new(WorldRank(1)).counts, 0);
+        assert_eq!(ranks.core(0).links.get_or_new(WorldRank(1)).counts, 0);
         ranks.say(0, 1);
         ranks.until(|ranks| all(ranks) == [1, heard + 2]);
     }

@@ -24,7 +24,7 @@ fn told(kind: i32, subject: impl Fn(&mut Ranks) -> EventSubject) -> Ranks {
 }
 
 fn pair(ranks: &mut Ranks) -> EventSubject {
-    let link = ranks.core(0).link_or_new(WorldRank(1));
+    let link = ranks.core(0).links.get_or_new(WorldRank(1));
     EventSubject::Pair(link.lanes[1].qp.as_ref().unwrap().number())
 }
 
@@ -69,7 +69,7 @@ fn untold(lane: usize, change: impl Fn(&mut VerbsConfig)) -> (Ranks, [MemoryRegi
     ranks.say(0, 1);
     ranks.until(|ranks| ranks.ears[0].ended == 1 && ranks.ears[1].messages.len() == 1);
     for (rank, peer) in [(1, 0), (0, 1)] {
-        let lane = &ranks.core(rank).link_or_new(WorldRank(peer)).lanes[lane];
+        let lane = &ranks.core(rank).links.get_or_new(WorldRank(peer)).lanes[lane];
         lane.qp.as_ref().unwrap().reset();
         if rank == 1 {
             ranks.put(&from, key);
@@ -105,7 +105,10 @@ fn a_put_goes_on_by_another_lane_where_completions_are_lost_with_their_queue() {
                     peer: WorldRank(1),
                     lane: 1,
                 };
-                ranks.core(0).note_broken(to, io::Error::other("a test"));
+                ranks
+                    .core(0)
+                    .links
+                    .note_broken(to, io::Error::other("a test"));
                 ranks.until(|ranks| ranks.counters[1].lanes_failed.get() == 1);
                 assert_eq!(ranks.ears[0].ended, 1);
             }
@@ -139,10 +142,14 @@ fn a_put_ends_where_completions_are_lost_with_the_only_queue() {
         let heard = ["CommandToken(1): PeerDown", "WorldRank(1): Failed"];
         ranks.ears[0].bad.sort_unstable();
         assert_eq!(ranks.ears[0].bad, heard);
-        let why = ranks.all[0].core_ref().why_down(WorldRank(1)).unwrap();
+        let why = ranks.all[0]
+            .core_ref()
+            .links
+            .why_down(WorldRank(1))
+            .unwrap();
         assert!(why.contains("IBV_EVENT_"), "{why}");
         let core = ranks.core(0);
-        assert!(core.outbox.is_idle(0) && !core.link_or_new(WorldRank(1)).is_made());
+        assert!(core.outbox.is_idle(0) && !core.links.get_or_new(WorldRank(1)).is_made());
     }
 }
 
@@ -158,7 +165,7 @@ fn no_peer_is_connected_through_a_failed_device() {
         .handle_device_event(1, DeviceEvent { kind, subject });
     ranks.say(0, 3);
     ranks.until(|ranks| ranks.ears[3].messages.len() == 1);
-    assert_eq!(ranks.core(0).link_or_new(WorldRank(3)).lanes.len(), 1);
+    assert_eq!(ranks.core(0).links.get_or_new(WorldRank(3)).lanes.len(), 1);
     ranks
         .core(0)
         .handle_device_event(0, DeviceEvent { kind, subject });
@@ -171,7 +178,11 @@ fn no_peer_is_connected_through_a_failed_device() {
         );
     }
     for peer in [2, 3] {
-        let why = ranks.all[0].core_ref().why_down(WorldRank(peer)).unwrap();
+        let why = ranks.all[0]
+            .core_ref()
+            .links
+            .why_down(WorldRank(peer))
+            .unwrap();
         assert!(why.contains("IBV_EVENT_CQ_ERR"), "{why}");
     }
 }
@@ -194,7 +205,7 @@ fn whose_first_device_has_failed_meets_by_the_second() {
             let heard = |ranks: &Ranks| ranks.ears[to as usize].messages.contains(&WorldRank(from));
             ranks.until(heard);
             for (rank, peer) in [(0, peer), (peer as usize, 0)] {
-                let lanes = &ranks.core(rank).link_or_new(WorldRank(peer)).lanes;
+                let lanes = &ranks.core(rank).links.get_or_new(WorldRank(peer)).lanes;
                 let made: Vec<bool> = lanes.iter().map(|lane| lane.qp.is_some()).collect();
                 assert_eq!(made, [false, true]);
             }
@@ -218,14 +229,20 @@ fn what_is_put_while_a_connection_without_the_first_lane_is_made_waits_for_that(
         .core(1)
         .handle_device_event(0, DeviceEvent { kind, subject });
     ranks.say(1, 0);
-    while ranks.core(0).link_or_new(WorldRank(1)).lanes.is_empty() {
+    while ranks
+        .core(0)
+        .links
+        .get_or_new(WorldRank(1))
+        .lanes
+        .is_empty()
+    {
         [1, 0].into_iter().for_each(|rank| ranks.turn(rank, 64));
         assert!(
             ranks.core(0).sleep.timer.now() < super::GUARD,
             "no rank asks"
         );
     }
-    let link = ranks.core(0).link_or_new(WorldRank(1));
+    let link = ranks.core(0).links.get_or_new(WorldRank(1));
     assert!(link.is_wide() && !link.open && !link.lanes_at_work().has(0));
     ranks.put(&from, key);
     ranks.until(|ranks| ranks.ears[0].ended == 1);
@@ -310,9 +327,19 @@ fn two_ranks_whose_devices_that_work_are_no_counterparts_hear_why_they_do_not_me
     ranks.say(0, 1);
     ranks.until_bad(&[0, 1]);
     // The rank that was asked knows the reason, and has said that it gives up.
-    let why = ranks.all[1].core_ref().why_down(WorldRank(0)).unwrap();
+    let why = ranks.all[1]
+        .core_ref()
+        .links
+        .why_down(WorldRank(0))
+        .unwrap();
     assert!(why.contains("counterpart"), "{why}");
-    assert!(ranks.all[0].core_ref().why_down(WorldRank(1)).is_some());
+    assert!(
+        ranks.all[0]
+            .core_ref()
+            .links
+            .why_down(WorldRank(1))
+            .is_some()
+    );
 }
 
 /// Ports that are up, ports of others, queue pairs without a peer, and kinds that do not exist.
@@ -336,7 +363,7 @@ fn what_says_nothing_about_a_lane_costs_none() {
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn the_reason_why_a_peer_is_lost_names_what_the_device_told() {
     let mut ranks = told(abi::EVENT_QP_FATAL, pair);
-    let number = ranks.core(0).link_or_new(WorldRank(1)).lanes[0]
+    let number = ranks.core(0).links.get_or_new(WorldRank(1)).lanes[0]
         .qp
         .as_ref()
         .unwrap()
@@ -347,7 +374,11 @@ fn the_reason_why_a_peer_is_lost_names_what_the_device_told() {
         .core(0)
         .handle_device_event(0, DeviceEvent { kind, subject });
     ranks.until_bad(&[0]);
-    let why = ranks.all[0].core_ref().why_down(WorldRank(1)).unwrap();
+    let why = ranks.all[0]
+        .core_ref()
+        .links
+        .why_down(WorldRank(1))
+        .unwrap();
     assert!(why.contains("IBV_EVENT_QP_"), "{why}");
 }
 

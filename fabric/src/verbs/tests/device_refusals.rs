@@ -20,7 +20,7 @@ fn cannot_be_taken_down(error: i32) {
     let mut ranks = Ranks::met();
     let core = ranks.core(0);
     core.rails[1].device.context.keep_all(error);
-    core.note_broken(
+    core.links.note_broken(
         PeerLane {
             peer: WorldRank(1),
             lane: 1,
@@ -29,7 +29,11 @@ fn cannot_be_taken_down(error: i32) {
     );
     ranks.until_bad(&[0]);
     assert_eq!(ranks.ears[0].bad, ["WorldRank(1): Failed"]);
-    let why = ranks.all[0].core_ref().why_down(WorldRank(1)).unwrap();
+    let why = ranks.all[0]
+        .core_ref()
+        .links
+        .why_down(WorldRank(1))
+        .unwrap();
     assert!(
         why.contains("a test") || why.contains("destroying a queue pair"),
         "{why}"
@@ -52,13 +56,18 @@ fn no_connection_is_made_beside_queue_pairs_that_could_not_be_taken_down() {
     ranks.say(0, 1);
     ranks.until_bad(&[0, 1]);
     assert_eq!(ranks.ears[0].bad, ["WorldRank(1): Failed"]);
-    let why = ranks.all[0].core_ref().why_down(WorldRank(1)).unwrap();
+    let why = ranks.all[0]
+        .core_ref()
+        .links
+        .why_down(WorldRank(1))
+        .unwrap();
     assert!(
         why.contains("the device may still use the queue pair"),
         "{why}"
     );
     let is_stuck = |core: &mut VerbsCore| {
-        core.link_or_new(WorldRank(1))
+        core.links
+            .get_or_new(WorldRank(1))
             .lanes
             .iter()
             .all(|lane| lane.stuck)
@@ -81,7 +90,7 @@ fn a_device_that_is_gone_has_kept_nothing() {
     let mut ranks = Ranks::met();
     let core = ranks.core(0);
     core.rails[1].device.context.lose();
-    core.note_broken(
+    core.links.note_broken(
         PeerLane {
             peer: WorldRank(1),
             lane: 1,
@@ -165,7 +174,11 @@ fn a_peer_that_no_buffer_is_left_for_is_lost_and_the_reason_says_so() {
     let _by = ranks.core(1).rails[0].device.context.take_receives_by(None);
     ranks.say(0, 1);
     ranks.until_bad(&[1]);
-    let why = ranks.all[1].core_ref().why_down(WorldRank(0)).unwrap();
+    let why = ranks.all[1]
+        .core_ref()
+        .links
+        .why_down(WorldRank(0))
+        .unwrap();
     assert!(
         why.contains("posting a buffer to the shared receive queue"),
         "{why}"

@@ -34,7 +34,7 @@ fn give_up(ranks: &mut Ranks, peer: u32) -> PeerLane {
         lane: LANE,
     };
     let why = io::Error::other("a test");
-    ranks.core(0).note_broken(to, why);
+    ranks.core(0).links.note_broken(to, why);
     to
 }
 
@@ -47,7 +47,7 @@ fn turn_all(ranks: &mut Ranks) {
 }
 
 fn is_there(ranks: &mut Ranks, to: PeerLane) -> bool {
-    let lane = &ranks.core(0).link_or_new(to.peer).lanes[to.lane];
+    let lane = &ranks.core(0).links.get_or_new(to.peer).lanes[to.lane];
     lane.qp.is_some()
 }
 
@@ -64,7 +64,7 @@ fn a_queue_pair_is_taken_down_when_its_device_has_said_that_it_holds_nothing() {
     let (mut ranks, to) = given_up(None);
     let core = ranks.core(0);
     let taken = core.rails[LANE].inbox.taken();
-    let lane = &core.link_or_new(to.peer).lanes[to.lane];
+    let lane = &core.links.get_or_new(to.peer).lanes[to.lane];
     let number = lane.qp.as_ref().unwrap().number();
     let last = |number| DeviceEvent {
         kind: abi::EVENT_QP_LAST_WQE_REACHED,
@@ -88,7 +88,7 @@ fn a_queue_pair_is_taken_down_when_its_device_has_said_that_it_holds_nothing() {
 fn a_device_that_never_says_so_is_waited_for_once() {
     let (mut ranks, to) = given_up(None);
     let HeldReceives::Until(until) =
-        ranks.core(0).link_or_new(to.peer).lanes[to.lane].held_receives
+        ranks.core(0).links.get_or_new(to.peer).lanes[to.lane].held_receives
     else {
         panic!("nothing is waited for");
     };

@@ -109,7 +109,7 @@ fn what_a_rank_says_to_itself_while_its_first_device_fails_comes_once_and_in_ord
         say(&mut ranks, 1);
         until_heard(&mut ranks, &[1]);
         say(&mut ranks, 2); // may have arrived
-        let link = ranks.core(0).link_or_new(WorldRank(0));
+        let link = ranks.core(0).links.get_or_new(WorldRank(0));
         assert_eq!(link.home, 0);
         link.lanes[0].qp.as_ref().unwrap().abandon();
         for len in [3, 1000, 4] {
@@ -123,7 +123,10 @@ fn what_a_rank_says_to_itself_while_its_first_device_fails_comes_once_and_in_ord
                 peer: WorldRank(0),
                 lane: 0,
             };
-            ranks.core(0).note_broken(to, io::Error::other("a test"));
+            ranks
+                .core(0)
+                .links
+                .note_broken(to, io::Error::other("a test"));
         }
         ranks.until(|ranks| ranks.ears[0].ended == 1);
         until_heard(&mut ranks, &[1, 2, 3, 1000, 4]);
@@ -139,7 +142,8 @@ fn what_a_rank_says_to_itself_while_its_first_device_fails_comes_once_and_in_ord
         assert!(
             !ranks
                 .core(0)
-                .link_or_new(WorldRank(0))
+                .links
+                .get_or_new(WorldRank(0))
                 .lanes_at_work()
                 .has(0)
         );
@@ -197,7 +201,11 @@ fn is_lost_to_itself(ranks: &mut Ranks, why: &str) {
         ranks.ears[0].bad,
         ["CommandToken(2): PeerDown", "WorldRank(0): Failed"]
     );
-    let told = ranks.all[0].core_ref().why_down(WorldRank(0)).unwrap();
+    let told = ranks.all[0]
+        .core_ref()
+        .links
+        .why_down(WorldRank(0))
+        .unwrap();
     assert!(told.contains(why), "{told}");
     say(ranks, 5); // dropped, because the rank was notified before
 }

@@ -138,7 +138,7 @@ impl Ranks {
 
     /// Makes turns until messages go on by another lane than the one that failed.
     fn until_settled(&mut self, from: usize, to: u32) {
-        while !self.core(from).link_or_new(WorldRank(to)).is_settled() {
+        while !self.core(from).links.get_or_new(WorldRank(to)).is_settled() {
             (0..self.all.len()).for_each(|rank| self.turn(rank, 64));
             assert!(self.core(0).sleep.timer.now() < GUARD, "it never does");
         }
@@ -192,7 +192,7 @@ impl Ranks {
         let (from, there, key) = self.memory();
         self.put(&from, key);
         self.until(|ranks| ranks.ears[0].ended == 1);
-        let lanes = &self.core(1).link_or_new(WorldRank(0)).lanes;
+        let lanes = &self.core(1).links.get_or_new(WorldRank(0)).lanes;
         lanes
             .iter()
             .for_each(|lane| lane.qp.as_ref().unwrap().reset());
@@ -212,7 +212,7 @@ impl Ranks {
         }
         ranks.until(|ranks| ranks.ears[0].messages.len() == 2);
         ranks.ears[0].messages.clear();
-        let homes = [1, 3].map(|other| ranks.core(0).link_or_new(WorldRank(other)).home);
+        let homes = [1, 3].map(|other| ranks.core(0).links.get_or_new(WorldRank(other)).home);
         assert_eq!(homes, [0, 1]);
         let before = [1, 3].map(|other| ranks.all[other].answers(WorldRank(0)));
         (0..MESSAGES).for_each(|_| ranks.say(1, 0));
@@ -246,7 +246,10 @@ fn a_lane_that_failed_is_left_although_others_have_something_to_say_by_the_same_
         peer: WorldRank(3),
         lane: 0,
     };
-    ranks.core(0).note_broken(to, io::Error::other("a test"));
+    ranks
+        .core(0)
+        .links
+        .note_broken(to, io::Error::other("a test"));
     let posts = ranks.counters[0].posts.get();
     ranks.turn(0, 1);
     assert_eq!(ranks.counters[0].lanes_failed.get(), 1);
@@ -398,12 +401,12 @@ fn a_first_datagram_posted_during_a_sleep_is_repeated_in_time() {
 fn a_word_that_gives_credits_back_overtakes_words_that_wait_for_credits() {
     let mut ranks = Ranks::met();
     let core = ranks.core(0);
-    core.link_or_new(WorldRank(1)).credits = 1;
+    core.links.get_or_new(WorldRank(1)).credits = 1;
     for word in [VerbsControlWord::NameRetired(7), VerbsControlWord::Credit] {
-        core.queue_control(WorldRank(1), word);
+        core.links.queue_control(WorldRank(1), word);
         core.flush(WorldRank(1));
     }
-    let link = core.link_or_new(WorldRank(1));
+    let link = core.links.get_or_new(WorldRank(1));
     assert_eq!(
         (link.credits, &link.control_queue),
         (0, &[VerbsControlWord::NameRetired(7)].into())
@@ -438,7 +441,7 @@ fn the_end_is_heard_although_the_home_has_failed() {
         let mut ranks = Ranks::new(2);
         ranks.say(0, 1);
         ranks.until(|ranks| ranks.ears[1].messages.len() == 1);
-        let link = ranks.core(1).link_or_new(WorldRank(0));
+        let link = ranks.core(1).links.get_or_new(WorldRank(0));
         link.lanes[link.home].qp.as_ref().unwrap().reset();
         let mut core = ranks.all[0].core.take().unwrap();
         core.begin_close(how);
@@ -489,7 +492,7 @@ fn a_device_that_has_nothing_left_has_others_give_way() {
     ranks.until(|ranks| ranks.ears[3].messages.len() == 1);
     assert_eq!(ranks.counters[0].evictions.get(), 1);
     assert!(
-        !ranks.core(0).link_or_new(WorldRank(1)).is_made(),
+        !ranks.core(0).links.get_or_new(WorldRank(1)).is_made(),
         "silent for longer"
     );
     // Nothing can be evicted without connections.

@@ -44,7 +44,7 @@ fn what_moves_nothing_ends_well_without_the_first_lane() {
                 lane: 0,
             };
             let why = io::Error::other("a test");
-            ranks.core(0).note_broken(first, why);
+            ranks.core(0).links.note_broken(first, why);
             ranks.until(|ranks| ranks.counters[1].lanes_failed.get() == 1);
             ranks.until_settled(0, 1);
         }

@@ -32,12 +32,17 @@ fn met_by_one() -> Ranks {
     for (rank, mesh) in meshes.into_iter().enumerate() {
         ranks.core(rank).connect_all(Some(mesh), &extension);
     }
-    while !ranks.core(0).link_or_new(WorldRank(1)).open {
+    while !ranks.core(0).links.get_or_new(WorldRank(1)).open {
         ranks.turn(0, 64);
         assert!(ranks.core(0).sleep.timer.now() < GUARD, "it never opens");
     }
     assert_eq!(
-        ranks.core(1).link_or_new(WorldRank(0)).connection.state(),
+        ranks
+            .core(1)
+            .links
+            .get_or_new(WorldRank(0))
+            .connection
+            .state(),
         ConnectState::Bound
     );
     ranks
@@ -53,7 +58,11 @@ fn no_lane_of_a_later_connection_begins_with_the_number_of_one_before() {
         ranks.say(0, 1);
         ranks.until(|ranks| ranks.ears[1].messages.len() == made);
         for (rank, peer) in [(0, 1), (1, 0)] {
-            let lanes = ranks.core(rank).link_or_new(WorldRank(peer)).qp_addresses();
+            let lanes = ranks
+                .core(rank)
+                .links
+                .get_or_new(WorldRank(peer))
+                .qp_addresses();
             numbers[rank].extend(lanes.as_slice().iter().map(|lane| lane.psn));
             assert_eq!(numbers[rank].len(), 2 * made, "{:x?}", numbers[rank]);
         }
@@ -62,7 +71,7 @@ fn no_lane_of_a_later_connection_begins_with_the_number_of_one_before() {
             .handle_connect_event(WorldRank(1), ConnectEvent::Evict, None);
         while [(0, 1), (1, 0)]
             .into_iter()
-            .any(|(rank, peer)| ranks.core(rank).link_or_new(WorldRank(peer)).is_made())
+            .any(|(rank, peer)| ranks.core(rank).links.get_or_new(WorldRank(peer)).is_made())
         {
             (0..2).for_each(|rank| ranks.turn(rank, 64));
             assert!(ranks.core(0).sleep.timer.now() < GUARD, "it never ends");
@@ -94,7 +103,7 @@ fn what_was_made_beforehand_counts_where_connections_are_scarce() {
     ranks
         .core(0)
         .handle_connect_event(WorldRank(1), ConnectEvent::Evict, None);
-    while ranks.core(0).link_or_new(WorldRank(1)).is_made() {
+    while ranks.core(0).links.get_or_new(WorldRank(1)).is_made() {
         (0..2).for_each(|rank| ranks.turn(rank, 64));
         assert!(ranks.core(0).sleep.timer.now() < GUARD, "it never ends");
     }
@@ -132,7 +141,7 @@ fn a_lane_that_fails_at_once_is_left_before_its_greeting_was_acknowledged() {
         lane: 1,
     };
     let why = io::Error::other("a test");
-    ranks.core(0).note_broken(failed, why);
+    ranks.core(0).links.note_broken(failed, why);
     while ranks.all[0].answers(WorldRank(1)) == answers {
         ranks.turn(0, 64);
     }
@@ -151,10 +160,10 @@ fn a_lane_without_greetings_that_breaks_does_not_undo_the_connection() {
         lane: 1,
     };
     let core = ranks.core(1);
-    core.note_broken(broken, io::Error::other("a test"));
+    core.links.note_broken(broken, io::Error::other("a test"));
     core.leave_lane(broken);
     assert_eq!(
-        core.link_or_new(WorldRank(0)).connection.state(),
+        core.links.get_or_new(WorldRank(0)).connection.state(),
         ConnectState::Bound
     );
     ranks.say(1, 0);
@@ -168,7 +177,7 @@ fn a_lane_without_greetings_that_breaks_does_not_undo_the_connection() {
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn an_immediate_goodbye_arrives_before_the_greeting_was_acknowledged() {
     let mut ranks = met_by_one();
-    let link = ranks.core(1).link_or_new(WorldRank(0));
+    let link = ranks.core(1).links.get_or_new(WorldRank(0));
     link.lanes[link.home].qp.as_ref().unwrap().reset();
     let mut core = ranks.all[0].core.take().unwrap();
     core.begin_close(DownCause::Finished);

@@ -31,7 +31,7 @@ fn of_commands_that_wait_for_the_same_one_is_tried() {
             (0..2).for_each(|rank| ranks.turn(rank, 64));
             turns += 1;
         }
-        let parked = &mut ranks.core(0).link_or_new(WorldRank(1)).backlog;
+        let parked = &mut ranks.core(0).links.get_or_new(WorldRank(1)).backlog;
         let tried = std::mem::take(&mut parked.popped);
         // Each is tried once when it is posted and once when it goes, and one whenever there is no room.
         assert!(tried <= 3 * (MANY + turns), "{tried} in {turns} turns");
