@@ -162,7 +162,7 @@ impl VerbsCore {
             }
             // The port may be up again by the time this event is read.
             (EventReaction::LeavePort, EventSubject::Port(number))
-                if number == port && self.port_is_down(lane) =>
+                if number == port && self.rails[lane].port_is_down() =>
             {
                 self.leave_port(lane);
             }
@@ -199,9 +199,7 @@ impl VerbsCore {
         if lane == FIRST {
             return;
         }
-        let up: Vec<bool> = (0..self.rails.len())
-            .map(|lane| !self.port_is_down(lane))
-            .collect();
+        let up: Vec<bool> = self.rails.iter().map(|rail| !rail.port_is_down()).collect();
         for peer in self.links.ranks() {
             let link = self.links.get(peer);
             let others = link.is_some_and(|link| {

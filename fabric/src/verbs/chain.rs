@@ -245,7 +245,7 @@ mod tests {
         assert_eq!(ears.failed, lost);
         assert_eq!(ears.down, [(WorldRank(1), DownCause::Failed)]);
         let core = ours.core();
-        assert!(core.outbox.is_idle(0) && core.ops.len() == 0);
+        assert!(core.outbox.is_idle(0) && core.commands.len() == 0);
         assert!(
             !core.links.get_or_new(WorldRank(1)).is_made(),
             "nothing can come late"

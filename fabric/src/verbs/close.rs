@@ -33,25 +33,25 @@ impl VerbsCore {
             let naming: Vec<u32> = link.naming.iter().collect();
             for op in parked {
                 // Keep counts: a peer may wait for one, and a count touches no memory of this rank.
-                if self.ops.get(op).is_some_and(|op| op.rma.counts() > 0) {
+                if self.commands.is_count(op) {
                     self.links
                         .get_or_new(peer)
                         .backlog
                         .push(op, BacklogReason::Room);
                 } else {
-                    self.fail_command(op, CommandFailure::Cancelled);
+                    self.commands().fail_command(op, CommandFailure::Cancelled);
                 }
             }
             for op in naming {
-                let counts = self.ops.get(op).is_some_and(|op| op.rma.counts() > 0);
+                let counts = self.commands.is_count(op);
                 // Keep counts here as well, except for this rank itself, which will give no more names.
                 if peer == self.me || !counts {
-                    self.fail_command(op, CommandFailure::Cancelled);
+                    self.commands().fail_command(op, CommandFailure::Cancelled);
                 }
             }
         }
         if how != DownCause::Finished {
-            self.cancel_name_waits();
+            self.commands().cancel_name_waits();
         }
     }
 
@@ -73,17 +73,6 @@ impl VerbsCore {
                     ArmResult::Ready => self.sleep_briefly(),
                     ArmResult::Busy => hint::spin_loop(),
                 }
-            }
-        }
-    }
-
-    /// Stops waiting for names, some of which are never given. Counts by such a name are canceled.
-    pub(super) fn cancel_name_waits(&mut self) {
-        self.names.closing = true;
-        for peer in self.links.ranks() {
-            let naming = self.links.get_mut(peer).map(|link| link.naming.take());
-            for op in naming.into_iter().flatten() {
-                self.fail_command(op, CommandFailure::Cancelled);
             }
         }
     }
@@ -155,14 +144,17 @@ impl VerbsCore {
             let idle = !link.is_made() && silent && !link.owes_goodbye();
             let said = link.is_done() && (link.sent_goodbye || link.open);
             link.down.is_some() || link.naming.is_empty() && (idle || said)
-        }) && !self.links.ranks().any(|peer| self.touches_memory(peer))
+        }) && !self
+            .links
+            .ranks()
+            .any(|peer| self.commands.touches_memory(peer))
     }
 
     /// Ends everything that touches memory of the application, which is free once the driver is dropped. Returns false if a
     /// device may still touch some; then the devices must be closed first.
     pub(super) fn release_memory(&mut self) -> bool {
         for peer in self.links.ranks() {
-            if self.touches_memory(peer) {
+            if self.commands.touches_memory(peer) {
                 self.report_peer_down(peer, DownCause::Failed);
                 for lane in 0..self.rails.len() {
                     self.destroy_qp(PeerLane { peer, lane });
@@ -170,11 +162,11 @@ impl VerbsCore {
                 self.clear_replay(peer);
             }
         }
-        // Cancel commands that have not begun, even if they could begin later: their memory is free soon. Counts use none.
-        for id in self.ops.all(|op| op.flights == 0 && op.rma.counts() == 0) {
-            self.fail_command(id, CommandFailure::Cancelled);
-        }
-        !self.links.ranks().any(|peer| self.touches_memory(peer))
+        self.commands().cancel_unbegun();
+        !self
+            .links
+            .ranks()
+            .any(|peer| self.commands.touches_memory(peer))
     }
 
     /// Sleeps for at most `NAP_NS`. Any event on the descriptors ends the sleep sooner.

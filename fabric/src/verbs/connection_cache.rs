@@ -331,7 +331,7 @@ impl VerbsCore {
         for chunk in self.links.get_or_new(peer).replay_log.clear() {
             self.outbox.free_chunk(chunk);
         }
-        self.renew_stripes(peer);
+        self.commands().renew_stripes(peer);
         let link = self.links.get_or_new(peer);
         link.control_queue.clone_from(&words);
         link.renew();

@@ -15,20 +15,19 @@ use super::{
     lane::{PeerLane, RemotePort},
     link_table::LinkTable,
     lists::VerbsTasks,
-    multirail::VerbsStripe,
     named_regions::NamedRegions,
-    onesided::VerbsCommand,
+    onesided::{CommandOwner, CommandStart, CommandTable, OneSidedCommands},
     outbox::VerbsOutbox,
     rail::VerbsRail,
     regions::VerbsExports,
     registrations::AppRegistrations,
-    slab::VerbsSlab,
+    rma_op::{VerbsRmaOp, cell_of},
 };
 use crate::{
     connect::{ConnectAction, ConnectConfig, ConnectMessage},
     counters::DriverStats,
     driver::{Caps, CommandFailure, CommandToken, DownCause, DriverCommand, Sink, WorldRank},
-    lanes::{LaneSet, LaneSpeeds},
+    lanes::LaneSet,
     offload::{ListEvent, TaskScheduler, ThresholdWatches, is_scheduler_token},
     timer::RetryTimer,
 };
@@ -45,15 +44,11 @@ pub(super) struct VerbsCore {
     pub(super) rails: Vec<VerbsRail>,
     /// Device whose arrivals are delivered first in the next turn.
     pub(super) first_rail: usize,
-    pub(super) speeds: LaneSpeeds,
     pub(super) outbox: VerbsOutbox,
     pub(super) exports: VerbsExports,
     pub(super) names: NamedRegions,
     pub(super) registrations: AppRegistrations,
-    pub(super) ops: VerbsSlab<VerbsCommand>,
-    /// State of completed commands that went by several lanes. The next ones reuse its memory.
-    #[expect(clippy::vec_box, reason = "boxes are what is spared")]
-    pub(super) spare_stripes: Vec<Box<VerbsStripe>>,
+    pub(super) commands: CommandTable,
     pub(super) me: WorldRank,
     pub(super) caps: Caps,
     pub(super) counters: Arc<DriverStats>,
@@ -120,6 +115,105 @@ impl VerbsCore {
         }
     }
 
+    /// Lends the one-sided commands what they use.
+    #[inline]
+    pub(super) fn commands(&mut self) -> OneSidedCommands<'_> {
+        OneSidedCommands {
+            commands: &mut self.commands,
+            links: &mut self.links,
+            outbox: &mut self.outbox,
+            exports: &mut self.exports,
+            registrations: &mut self.registrations,
+            tasks: &mut self.tasks,
+            completions: &mut self.completions,
+            rails: &self.rails,
+            peers: &self.peers,
+            counters: &self.counters,
+        }
+    }
+
+    /// Begins a command about a peer's memory. Returns false if there was no room.
+    pub(super) fn post_rma(&mut self, command: &DriverCommand<'_>) -> bool {
+        let (to, owner, rma) = match *command {
+            DriverCommand::Put {
+                to,
+                from,
+                into,
+                count,
+                token,
+            } => {
+                let owner = CommandOwner::Caller(token);
+                match cell_of(count) {
+                    Ok(count) => (to, owner, VerbsRmaOp::Put { from, into, count }),
+                    Err(_) => return self.refuse(token),
+                }
+            }
+            DriverCommand::Get {
+                to,
+                from,
+                into,
+                token,
+            } => (
+                to,
+                CommandOwner::Caller(token),
+                VerbsRmaOp::Get { from, into },
+            ),
+            DriverCommand::Atomic { to, at, op, token } => {
+                let known = None;
+                (
+                    to,
+                    CommandOwner::Caller(token),
+                    VerbsRmaOp::Atomic { at, op, known },
+                )
+            }
+            DriverCommand::Count { to, counter, by }
+                if to == self.me && self.count_by_key(counter, by) =>
+            {
+                return true;
+            }
+            DriverCommand::Count { to, counter, by } => match VerbsRmaOp::count(counter, by) {
+                Some(rma) => (to, CommandOwner::Unowned, rma),
+                None => return true,
+            },
+            ref other => unreachable!("{other:?} is not about a peer's memory"),
+        };
+        self.begin(to, owner, rma)
+    }
+
+    /// Begins a command, and connects to its peer if it must. Returns false if there was no room.
+    pub(super) fn begin(&mut self, peer: WorldRank, owner: CommandOwner, rma: VerbsRmaOp) -> bool {
+        assert!(
+            index(peer) < self.peers.len(),
+            "rank {peer} in a job of {}",
+            self.peers.len()
+        );
+        match self.commands().begin(peer, owner, rma) {
+            CommandStart::Refused => {
+                self.refused = true;
+                return false;
+            }
+            CommandStart::Failed => {}
+            CommandStart::Begun => {
+                self.touch(peer);
+                // The command waits by now. It fails here if the peer cannot be connected to.
+                if !self.links.get_or_new(peer).open {
+                    self.ensure_connected(peer);
+                }
+                if self.links.is_dirty(peer) {
+                    self.flush(peer);
+                }
+            }
+        }
+        true
+    }
+
+    /// Fails a command that cannot be valid.
+    fn refuse(&mut self, token: CommandToken) -> bool {
+        self.completions
+            .push_back(VerbsCompletion::Failed(token, CommandFailure::BadRange));
+        true
+    }
+
     /// Marks a peer as down: commands for it end, and the sink is notified once.
     pub(super) fn report_peer_down(&mut self, peer: WorldRank, how: DownCause) {
         if self.links.get_or_new(peer).down.is_some() {
@@ -149,9 +243,9 @@ impl VerbsCore {
         self.drop_datagrams(peer);
         self.clear_replay(peer);
         for op in over {
-            self.fail_command(op, CommandFailure::PeerDown);
+            self.commands().fail_command(op, CommandFailure::PeerDown);
         }
-        self.give_up_stripes(peer);
+        self.commands().give_up_stripes(peer);
         self.exports.handle_peer_down(peer);
         self.names.lost(peer);
         self.completions.push_back(VerbsCompletion::Down(peer, how));

@@ -5,10 +5,11 @@ use std::io;
 use super::{
     abi::{WC_FLUSHED, WC_RETRIES_EXCEEDED},
     core::VerbsCore,
+    rail::VerbsRail,
 };
 use crate::{
     connect::{ConnectFailure, RejectReason},
-    driver::{DownCause, WorldRank},
+    driver::{CommandFailure, DownCause, WorldRank},
 };
 
 impl VerbsCore {
@@ -18,13 +19,15 @@ impl VerbsCore {
         link.broken.get_or_insert(why);
         self.report_peer_down(peer, DownCause::Failed);
     }
+}
 
+impl VerbsRail {
     /// Returns what the status of a failed request says of the connection. Returns `None` for one that was flushed.
-    pub(super) fn why_of(&self, lane: usize, status: i32) -> Option<io::Error> {
-        let words = self.rails[lane].device.context.status(status);
+    pub(super) fn why_of(&self, status: i32) -> Option<io::Error> {
+        let words = self.device.context.status(status);
         match status {
             WC_FLUSHED => None,
-            _ if self.port_is_down(lane) => Some(io::Error::new(
+            _ if self.port_is_down() => Some(io::Error::new(
                 io::ErrorKind::NetworkDown,
                 format!("{words}: this rank's port is down: see its cable and switch"),
             )),
@@ -35,14 +38,20 @@ impl VerbsCore {
 
     /// Returns true if a request has failed because its lane has. A device whose port is down may give another status than one
     /// whose packets get lost.
-    pub(super) fn is_of_lane(&self, lane: usize, status: i32) -> bool {
-        matches!(status, WC_FLUSHED | WC_RETRIES_EXCEEDED) || self.port_is_down(lane)
+    pub(super) fn is_of_lane(&self, status: i32) -> bool {
+        matches!(status, WC_FLUSHED | WC_RETRIES_EXCEEDED) || self.port_is_down()
     }
 
-    pub(super) fn port_is_down(&self, lane: usize) -> bool {
-        let own = &self.rails[lane].device;
+    pub(super) fn port_is_down(&self) -> bool {
+        let own = &self.device;
         let state = own.context.port(own.port);
         state.is_ok_and(|state| !state.active)
+    }
+
+    /// Makes the failure of a request that failed by itself rather than with its lane.
+    pub(super) fn request_failure(&self, status: i32) -> CommandFailure {
+        let words = self.device.context.status(status);
+        CommandFailure::Transport(io::Error::other(words))
     }
 }
 

@@ -24,6 +24,8 @@ pub(super) struct LinkTable {
     dirty_peers: BTreeSet<WorldRank>,
     /// Lanes that have failed and must be left.
     broken: BTreeSet<PeerLane>,
+    /// Peers that a command needs by the first lane, which does not reach them any more.
+    lost: BTreeSet<WorldRank>,
 }
 
 impl LinkTable {
@@ -33,6 +35,7 @@ impl LinkTable {
             random: SeededRandom::new(seed),
             dirty_peers: BTreeSet::new(),
             broken: BTreeSet::new(),
+            lost: BTreeSet::new(),
         }
     }
 
@@ -130,6 +133,20 @@ impl LinkTable {
     /// Returns the lanes that must be left, and forgets them.
     pub(super) fn take_broken(&mut self) -> BTreeSet<PeerLane> {
         std::mem::take(&mut self.broken)
+    }
+
+    /// Makes the turn mark a peer as failed that a command needs by the first lane.
+    pub(super) fn note_lost(&mut self, peer: WorldRank) {
+        self.lost.insert(peer);
+    }
+
+    pub(super) fn has_lost(&self) -> bool {
+        !self.lost.is_empty()
+    }
+
+    /// Returns the peers that must be marked as failed, and forgets them.
+    pub(super) fn take_lost(&mut self) -> BTreeSet<WorldRank> {
+        std::mem::take(&mut self.lost)
     }
 
     /// Queues a control word, which is sent as soon as there is room.

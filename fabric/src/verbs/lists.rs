@@ -42,6 +42,11 @@ impl VerbsTasks {
         self.begun.values().any(touches)
     }
 
+    /// Notes that the command of a task has completed.
+    pub(super) fn report_end(&mut self, serial: u64, how: Result<(), CommandFailure>) {
+        self.over.push_back((serial, how));
+    }
+
     /// Returns true if any command has found no room.
     pub(super) fn has_stalled(&self) -> bool {
         !self.stalled.is_empty()
@@ -116,11 +121,6 @@ impl VerbsCore {
             self.carry_out(then, token);
             begun += 1;
         }
-    }
-
-    /// Notes that the command of a task has completed.
-    pub(super) fn handle_task_end(&mut self, serial: u64, how: Result<(), CommandFailure>) {
-        self.tasks.over.push_back((serial, how));
     }
 
     /// Drops tasks that have not begun. Tasks that have begun and found no room go on if they only count: a peer may wait for a
@@ -220,7 +220,7 @@ impl VerbsCore {
 
     fn end_at_once(&mut self, serial: u64, begun: RunningTask, how: Result<(), CommandFailure>) {
         self.tasks.begun.insert(serial, begun);
-        self.handle_task_end(serial, how);
+        self.tasks.report_end(serial, how);
     }
 
     fn begin_or_wait(&mut self, peer: WorldRank, owner: CommandOwner, rma: VerbsRmaOp) {
@@ -255,9 +255,10 @@ impl VerbsCore {
             let stuck = &mut self.tasks.stalled;
             if let Some(at) = stuck.iter().position(|stuck| stuck.owner == owner) {
                 stuck.remove(at);
-                self.handle_task_end(serial, Err(CommandFailure::Cancelled));
+                self.tasks
+                    .report_end(serial, Err(CommandFailure::Cancelled));
             } else {
-                self.cancel_unposted(owner);
+                self.commands().cancel_unposted(owner);
             }
         }
     }

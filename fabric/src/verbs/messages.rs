@@ -104,7 +104,7 @@ impl VerbsCore {
                 break;
             }
         }
-        self.retry_backlog(peer);
+        self.commands().retry_backlog(peer);
         self.settle_drain(peer);
         if let Some(link) = self.links.get_mut(peer)
             && link.is_done()

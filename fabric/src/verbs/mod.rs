@@ -16,8 +16,8 @@
 //! * Messages: `messages`, `inbox` (one shared receive queue, with credits for each peer so that no sender finds it empty),
 //!   `outbox` (requests in flight), `wire` (formats), `datagram_messages` (short messages as datagrams, with
 //!   `ConnectPolicy::Hybrid`).
-//! * One-sided commands: `onesided`, `rma_op` (content of a command), `posting`, `backlog` and `wait_queues` (commands that
-//!   wait), `regions` (keys are checked before the device sees them), `region_release` (when a region is no longer used),
+//! * One-sided commands: `onesided` (the table of commands, and what advances them), `rma_op` (content of a command), `backlog`
+//!   and `wait_queues` (commands that wait), `regions` (keys are checked before the device sees them), `region_release` (when a region is no longer used),
 //!   `named_regions` (regions addressed by name), `registrations` (memory of the application).
 //! * Counters and task lists: `host_counters` (counters that this rank's processor adds to), `lists` (tasks that turns begin),
 //!   `chain` (requests posted together).
@@ -63,7 +63,6 @@ mod onesided;
 mod open_device;
 mod outbox;
 mod parallel_setup;
-mod posting;
 mod prepare;
 mod prewired;
 mod provider;
@@ -323,7 +322,7 @@ impl Drop for Verbs {
             return;
         }
         // Names may never be given, so the second half of the time is for the goodbyes only.
-        core.cancel_name_waits();
+        core.commands().cancel_name_waits();
         if core.finish(self.linger / 2) {
             return;
         }

@@ -10,7 +10,7 @@ use super::{
     regions::{RegionEntry, SLOTS},
     wire::VerbsControlWord,
 };
-use crate::{driver::CommandFailure, driver::WorldRank, memory::MemoryRegion};
+use crate::{driver::WorldRank, memory::MemoryRegion};
 
 /// Names that this rank has given, and names that peers wait for.
 #[derive(Debug, Default)]
@@ -19,8 +19,6 @@ pub(super) struct NamedRegions {
     /// Names that each peer waits for.
     asked: BTreeMap<WorldRank, BTreeSet<u64>>,
     retired: RetiredNames,
-    /// True once this rank is closing and waits for no name any more.
-    pub(super) closing: bool,
 }
 
 /// The names that were taken back last, each with the peers that have asked for it since.
@@ -116,35 +114,6 @@ impl VerbsCore {
                 peer,
                 VerbsControlWord::NameResolved(NameAnswer { name, slot, entry }),
             );
-        }
-    }
-
-    /// Handles the owner's answer that a name has this region.
-    pub(super) fn handle_named(&mut self, from: WorldRank, named: NameAnswer) {
-        let link = self.links.get_or_new(from);
-        link.imports.name(named);
-        for _ in 0..link.naming.count(named.name) {
-            // Commands are taken one at a time, as in `retry_backlog`.
-            let Some(id) = self.links.get_or_new(from).naming.pop(named.name) else {
-                return;
-            };
-            self.advance_or_queue(id);
-        }
-    }
-
-    /// Handles that the owner has taken a name back. Commands that wait for it began later, or never got an answer.
-    pub(super) fn handle_unnamed(&mut self, from: WorldRank, name: u64) {
-        let link = self.links.get_or_new(from);
-        link.imports.unname(name);
-        for _ in 0..link.naming.count(name) {
-            let Some(id) = self.links.get_or_new(from).naming.pop(name) else {
-                return;
-            };
-            if self.ops.get(id).is_some_and(|op| op.rma.counts() > 0) {
-                self.fail_command(id, CommandFailure::BadRange);
-            } else {
-                self.links.get_or_new(from).naming.push(name, id);
-            }
         }
     }
 

@@ -37,6 +37,7 @@ impl VerbsCore {
             self.links.mark_dirty(peer); // `flush` takes the mark when nothing is left
             self.flush(peer);
         }
+        self.fail_lost_peers();
         self.leave_broken_lanes();
         self.release_drained_qps();
         self.destroy_drained_qps();
@@ -124,6 +125,7 @@ impl VerbsCore {
             || self.tasks.has_finished()
             || !self.completions.is_empty()
             || self.links.has_broken()
+            || self.links.has_lost()
             || !self.to_destroy.is_empty()
             || !self.deferred_datagrams.is_empty()
             || self.watches.is_reached()
@@ -298,7 +300,7 @@ impl VerbsCore {
             | VerbsControlWord::LaneReport(_)
             | VerbsControlWord::LaneGoodbye { .. } => {}
             VerbsControlWord::ReleaseRegion(name) => {
-                let under_way = self.touching(from);
+                let under_way = self.commands().touching(from);
                 if !self.links.get_or_new(from).handle_forget(name, under_way) {
                     let why = format!("rank {from} released a region twice");
                     return Err(io::Error::other(why));
@@ -312,8 +314,8 @@ impl VerbsCore {
                     return Err(io::Error::other(why));
                 }
             }
-            VerbsControlWord::NameResolved(named) => self.handle_named(from, named),
-            VerbsControlWord::NameRetired(name) => self.handle_unnamed(from, name),
+            VerbsControlWord::NameResolved(named) => self.commands().handle_named(from, named),
+            VerbsControlWord::NameRetired(name) => self.commands().handle_unnamed(from, name),
             VerbsControlWord::Count { tally, by } => self.handle_count(tally, by),
             VerbsControlWord::Goodbye(how) => self.report_peer_down(from, how),
         }
@@ -378,16 +380,18 @@ impl VerbsCore {
                 .into_iter()
                 .for_each(|chunk| self.outbox.free_chunk(chunk)),
             FlightContent::LookUp { slot } => {
-                self.handle_entry(to.peer, slot, flight.answer, failed.is_none());
+                self.commands()
+                    .handle_entry(to.peer, slot, flight.answer, failed.is_none());
             }
             FlightContent::Step { op, step } => {
-                self.handle_step(op, step, to.lane, flight.answer, status)
+                self.commands()
+                    .handle_step(op, step, to.lane, flight.answer, status)
             }
         }
     }
 
     fn note_status(&mut self, to: PeerLane, failed: Option<i32>) {
-        if let Some(why) = failed.and_then(|status| self.why_of(to.lane, status)) {
+        if let Some(why) = failed.and_then(|status| self.rails[to.lane].why_of(status)) {
             self.links.note_broken(to, why);
         }
     }

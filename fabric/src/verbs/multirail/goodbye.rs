@@ -18,7 +18,7 @@ impl VerbsCore {
     /// Sends the goodbye by the other lanes. Returns false if it is too early, because something is in flight that it would
     /// overtake.
     pub(in super::super) fn send_lane_goodbye(&mut self, peer: WorldRank, how: DownCause) -> bool {
-        if self.touches_memory(peer) {
+        if self.commands.touches_memory(peer) {
             return false;
         }
         let Self { links, outbox, .. } = self;

@@ -48,7 +48,7 @@ impl VerbsCore {
         if to.peer != me {
             self.counters.lanes_failed.add(1);
         }
-        self.leave_stripes(to.peer, lane);
+        self.commands().leave_stripes(to.peer, lane);
         self.retire_lane(to);
         // If the lane was closed immediately, the peer has been notified by that.
         let link = self.links.get_mut(to.peer);
@@ -154,7 +154,7 @@ impl VerbsCore {
     /// Goes on with messages and commands that waited for lanes to be fenced.
     fn settle_fenced(&mut self, peer: WorldRank) {
         self.replay_messages(peer);
-        self.restripe_fenced(peer);
+        self.commands().restripe_fenced(peer);
         self.links.mark_dirty(peer);
     }
 

@@ -109,14 +109,14 @@ fn a_count_for_a_name_that_was_taken_back_ends_and_a_put_waits() {
         let (to, counter, by) = (WorldRank(1), RemoteCounter::named(1, NAME, 0), 3);
         let count = DriverCommand::Count { to, counter, by };
         assert!(matches!(ranks.all[0].post(count), PostResult::Posted));
-        while ranks.core(0).ops.len() > 1 {
+        while ranks.core(0).commands.len() > 1 {
             (0..2).for_each(|rank| ranks.turn(rank, 64));
             assert!(ranks.core(0).sleep.timer.now() < GUARD, "it never ends");
         }
     }
     assert_eq!(there.at(0).value(), 0);
     to_name(&mut ranks);
-    while ranks.core(0).ops.len() > 0 {
+    while ranks.core(0).commands.len() > 0 {
         (0..2).for_each(|rank| ranks.turn(rank, 64));
         assert!(ranks.core(0).sleep.timer.now() < GUARD, "it never goes");
     }
@@ -164,7 +164,7 @@ fn a_closing_rank_says_goodbye_even_if_a_name_is_never_given() {
     let core = ranks.core(0);
     core.begin_close(DownCause::Finished);
     assert!(!core.finish(Duration::from_millis(50)));
-    core.cancel_name_waits();
+    core.commands().cancel_name_waits();
     assert!(core.finish(Duration::from_secs(10)));
     ranks.until_bad(&[1]);
     assert_eq!(ranks.ears[1].bad, ["WorldRank(0): Finished"]);

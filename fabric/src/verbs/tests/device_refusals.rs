@@ -113,7 +113,7 @@ fn what_a_queue_pair_that_is_kept_may_touch_is_not_given_back_before_the_device_
         .iter()
         .for_each(|rail| rail.device.context.keep_all(libc::EBUSY));
     assert!(!core.release_memory(), "devices have to be closed");
-    assert!(core.touches_memory(WorldRank(1)));
+    assert!(core.commands.touches_memory(WorldRank(1)));
     assert!(ranks.counters[0].stuck.get() > 0);
     drop(core);
     drop(Ranks::met());

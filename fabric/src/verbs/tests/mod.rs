@@ -328,7 +328,7 @@ fn a_rank_that_lingered_in_vain_lets_go_of_what_is_under_way() {
     core.release_memory();
     let idle = [0, 1].map(|lane| core.outbox.is_idle(lane));
     assert_eq!(
-        (core.touches_memory(WorldRank(1)), idle),
+        (core.commands.touches_memory(WorldRank(1)), idle),
         (false, [true; 2])
     );
     assert!(core.finish(Duration::from_secs(10)));
@@ -345,9 +345,9 @@ fn a_command_that_was_not_begun_when_a_rank_let_go_never_is() {
     ranks.put(&from, key); // reads the table first
     let mut core = ranks.all[0].core.take().unwrap();
     core.begin_close(DownCause::Finished);
-    assert_eq!(core.ops.all(|op| op.flights == 0).len(), 1);
+    assert_eq!(core.commands.idle(), 1);
     core.release_memory();
-    assert!(core.ops.all(|_| true).is_empty());
+    assert_eq!(core.commands.len(), 0);
     assert!(core.finish(Duration::from_secs(10)));
 }
 
@@ -423,9 +423,9 @@ fn short_puts_take_the_memory_of_those_before() {
     for ended in 1..=3 {
         ranks.put_and_count(from, key, None);
         ranks.until(|ranks| ranks.ears[0].ended == ended);
-        let spares = &ranks.core(0).spare_stripes;
+        let spares = ranks.core(0).commands.spares();
         assert_eq!(spares.len(), 1, "after put {ended}");
-        let this = std::ptr::from_ref(&*spares[0]);
+        let this = spares[0];
         assert_eq!(*spare.get_or_insert(this), this, "after put {ended}");
     }
 }

@@ -27,7 +27,7 @@ fn of_commands_that_wait_for_the_same_one_is_tried() {
             }
         }
         let mut turns = 0;
-        while ranks.core(0).ops.len() > 0 {
+        while ranks.core(0).commands.len() > 0 {
             (0..2).for_each(|rank| ranks.turn(rank, 64));
             turns += 1;
         }
@@ -63,7 +63,7 @@ fn what_needs_a_connection_ends_where_there_is_none_to_be_had() {
                 .bad
                 .contains(&"WorldRank(1): Failed".to_owned())
         );
-        assert_eq!(ranks.core(0).ops.len(), 0);
+        assert_eq!(ranks.core(0).commands.len(), 0);
     }
 }
 

@@ -2,15 +2,14 @@
 
 use super::super::{
     abi::WC_SUCCESS,
-    core::VerbsCore,
     lane::PeerLane,
+    multirail::number,
     objects::{WorkOp, WorkRequest},
-    onesided::VerbsCommand,
     outbox::{CommandStep, FlightContent, QpFlight, quiet},
-    posting::PostStall,
     regions::MemoryTarget,
     rma_op::VerbsRmaOp,
 };
+use super::{CommandTable, OneSidedCommands, VerbsCommand, posting::PostStall};
 use crate::{
     driver::{CommandFailure, WorldRank},
     lanes::{LaneSet, LaneStripe, PieceId, STRIPE_MIN, StripePiece, StripeProgress},
@@ -19,24 +18,24 @@ use crate::{
 
 /// A put or a get in flight on several lanes.
 #[derive(Debug)]
-pub(in super::super) struct VerbsStripe {
+pub(super) struct VerbsStripe {
     stripe: LaneStripe,
     place: MemoryTarget,
     /// True if `place` must be looked up again, because the connection has ended or none of its lanes works.
     stale: bool,
 }
 
-impl VerbsCore {
+impl OneSidedCommands<'_> {
     /// Returns true if a command may go by any lane. Commands of task lists, and those that count, keep to the first.
-    pub(in super::super) fn may_use_any_lane(&self, peer: WorldRank, op: &VerbsCommand) -> bool {
+    pub(super) fn may_use_any_lane(&self, peer: WorldRank, op: &VerbsCommand) -> bool {
         let link = self.links.get(peer);
         let wide = link.is_some_and(|link| link.open && link.is_wide());
         op.striped.is_some() || wide && op.allows_any_lane()
     }
 
     /// Goes on with a command, as far as there is room.
-    pub(in super::super) fn advance_striped(&mut self, id: u32) -> Result<(), PostStall> {
-        let Some(op) = self.ops.get(id) else {
+    pub(super) fn advance_striped(&mut self, id: u32) -> Result<(), PostStall> {
+        let Some(op) = self.commands.ops.get(id) else {
             return Ok(());
         };
         if op.all_posted {
@@ -54,7 +53,7 @@ impl VerbsCore {
 
     /// Looks up where a command goes, for the bytes that are left.
     fn begin_striped(&mut self, id: u32) -> Result<(), PostStall> {
-        let Some(op) = self.ops.get(id) else {
+        let Some(op) = self.commands.ops.get(id) else {
             return Ok(());
         };
         let (peer, Some((key, len))) = (op.peer, key_of(&op.rma)) else {
@@ -79,12 +78,12 @@ impl VerbsCore {
             lanes
         };
         let piece_max = self.piece_max();
-        let Self {
+        let CommandTable {
             ops,
             speeds,
             spare_stripes,
             ..
-        } = self;
+        } = &mut *self.commands;
         let Some(op) = ops.get_mut(id) else {
             return Ok(());
         };
@@ -109,9 +108,9 @@ impl VerbsCore {
     }
 
     /// Keeps the state of a completed command, whose memory the next one reuses.
-    pub(in super::super) fn spare_stripe(&mut self, striped: Box<VerbsStripe>) {
-        if self.spare_stripes.len() < SPARE_MAX {
-            self.spare_stripes.push(striped);
+    pub(super) fn spare_stripe(&mut self, striped: Box<VerbsStripe>) {
+        if self.commands.spare_stripes.len() < SPARE_MAX {
+            self.commands.spare_stripes.push(striped);
         }
     }
 
@@ -122,13 +121,13 @@ impl VerbsCore {
 
     fn post_stripes(&mut self, id: u32) -> Result<(), PostStall> {
         let Self {
-            ops,
+            commands,
             links,
             outbox,
-            speeds,
             counters,
             ..
         } = self;
+        let CommandTable { ops, speeds, .. } = &mut **commands;
         let Some(op) = ops.get_mut(id) else {
             return Ok(());
         };
@@ -184,16 +183,10 @@ impl VerbsCore {
     }
 
     /// Handles the completion of a piece.
-    pub(in super::super) fn handle_piece(
-        &mut self,
-        id: u32,
-        piece: PieceId,
-        lane: usize,
-        status: i32,
-    ) {
+    pub(super) fn handle_piece(&mut self, id: u32, piece: PieceId, lane: usize, status: i32) {
         let landed = status == WC_SUCCESS;
-        let others_may_do = landed || self.is_of_lane(lane, status);
-        let Some(op) = self.ops.get_mut(id) else {
+        let others_may_do = landed || self.rails[lane].is_of_lane(status);
+        let Some(op) = self.commands.ops.get_mut(id) else {
             return;
         };
         let peer = op.peer;
@@ -205,10 +198,10 @@ impl VerbsCore {
         } else {
             let link = self.links.get(peer);
             let others = link.map_or(LaneSet::EMPTY, |link| link.lanes_at_work());
-            striped.leave(super::number(lane), others);
+            striped.leave(number(lane), others);
             if !others_may_do {
                 // The lane is not to blame, so the others would fail as well.
-                return self.fail_command(id, self.request_failure(lane, status));
+                return self.fail_command(id, self.rails[lane].request_failure(status));
             }
         }
         self.advance_or_queue(id);
@@ -217,7 +210,7 @@ impl VerbsCore {
 
     /// Ends a command that has nothing left to post.
     fn settle_striped(&mut self, id: u32) {
-        let Some(op) = self.ops.get_mut(id) else {
+        let Some(op) = self.commands.ops.get_mut(id) else {
             return;
         };
         let standing = op.striped.as_ref().map(|one| one.stripe.standing());
@@ -235,12 +228,12 @@ impl VerbsCore {
     }
 
     /// Makes the commands for a peer begin nothing more by this lane.
-    pub(super) fn leave_stripes(&mut self, peer: WorldRank, lane: u32) {
+    pub(in super::super) fn leave_stripes(&mut self, peer: WorldRank, lane: u32) {
         let others = self
             .links
             .get_mut(peer)
             .map_or(LaneSet::EMPTY, |link| link.lanes_at_work());
-        for op in self.ops.iter_mut().filter(|op| op.peer == peer) {
+        for op in self.commands.ops.iter_mut().filter(|op| op.peer == peer) {
             if let Some(striped) = &mut op.striped {
                 striped.leave(lane, others);
             }
@@ -248,14 +241,19 @@ impl VerbsCore {
     }
 
     /// Moves by other lanes the pieces that fenced lanes have not moved.
-    pub(super) fn restripe_fenced(&mut self, peer: WorldRank) {
+    pub(in super::super) fn restripe_fenced(&mut self, peer: WorldRank) {
         let Some(link) = self.links.get_mut(peer) else {
             return;
         };
         let fenced = link.fences.fenced();
         let towards = |op: &VerbsCommand| op.peer == peer && op.striped.is_some();
-        for id in self.ops.all(towards) {
-            if let Some(striped) = self.ops.get_mut(id).and_then(|op| op.striped.as_mut()) {
+        for id in self.commands.ops.all(towards) {
+            if let Some(striped) = self
+                .commands
+                .ops
+                .get_mut(id)
+                .and_then(|op| op.striped.as_mut())
+            {
                 fenced
                     .iter()
                     .for_each(|lane| striped.stripe.handle_fenced(lane));
@@ -266,7 +264,7 @@ impl VerbsCore {
 
     /// Notes that a connection has ended in good order. Commands, of which nothing is in flight, go on by the next one.
     pub(in super::super) fn renew_stripes(&mut self, peer: WorldRank) {
-        for op in self.ops.iter_mut().filter(|op| op.peer == peer) {
+        for op in self.commands.ops.iter_mut().filter(|op| op.peer == peer) {
             if let Some(striped) = &mut op.striped {
                 striped.stale = true;
             }
@@ -276,7 +274,7 @@ impl VerbsCore {
     /// Fails the commands for a peer that is down. They end when their requests in flight have completed.
     pub(in super::super) fn give_up_stripes(&mut self, peer: WorldRank) {
         let towards = |op: &VerbsCommand| op.peer == peer && op.striped.is_some();
-        for id in self.ops.all(towards) {
+        for id in self.commands.ops.all(towards) {
             self.fail_command(id, CommandFailure::PeerDown);
         }
     }
@@ -294,7 +292,7 @@ impl VerbsStripe {
 
 impl VerbsCommand {
     /// Returns true if any lane may carry the command.
-    pub(in super::super) fn allows_any_lane(&self) -> bool {
+    pub(super) fn allows_any_lane(&self) -> bool {
         !self.is_of_task() && key_of(&self.rma).is_some()
     }
 }

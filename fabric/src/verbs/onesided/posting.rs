@@ -1,18 +1,18 @@
 //! Posting commands, as far as there is room: resolving their keys, registering their memory, and cutting them into pieces.
 
-use super::{
-    core::{VerbsCore, index},
+use super::super::{
+    core::index,
     host_counters::CounterId,
     inbox::BODY_MAX,
     lane::{FIRST, PeerLane},
     link::VerbsLink,
     objects::{LocalSge, MrAccess, RemoteAddress, STEP_MAX, WorkOp, WorkRequest},
-    onesided::RailSges,
     outbox::{CommandStep, FlightContent, QpFlight, VerbsOutbox, quiet},
     regions::{ENTRY_LEN, KeyResolution, MemoryTarget, RegionEntry, entry_of},
     rma_op::VerbsRmaOp,
     wire::VerbsControlWord,
 };
+use super::{OneSidedCommands, RailSges};
 use crate::{
     driver::{AtomicOp, CommandFailure, WorldRank},
     lanes::RAILS_MAX,
@@ -55,7 +55,7 @@ pub(super) enum CounterTarget {
     ByHost(CounterId),
 }
 
-impl VerbsCore {
+impl OneSidedCommands<'_> {
     /// Returns where a command goes by the first lane, if both its keys are known to be valid.
     pub(super) fn find_targets(
         &mut self,
@@ -149,7 +149,7 @@ impl VerbsCore {
     }
 
     /// Handles that an entry of a peer's table was read, or could not be.
-    pub(super) fn handle_entry(
+    pub(in super::super) fn handle_entry(
         &mut self,
         peer: WorldRank,
         slot: u32,
@@ -182,7 +182,7 @@ impl VerbsCore {
     ) -> Result<(), PostStall> {
         let here = self.local_memory(id)?[FIRST];
         loop {
-            let op = self.ops.get(id).ok_or(PostStall::Room)?;
+            let op = self.commands.ops.get(id).ok_or(PostStall::Room)?;
             let (at, whole) = (op.posted, op.rma.bytes());
             let len = (whole - at).min(self.rails[FIRST].device.piece_max);
             let (piece, there) = (here.part(at, len), places.main.at(at as u64));
@@ -205,7 +205,7 @@ impl VerbsCore {
                 }
                 None => self.post_step(id, peer, CommandStep::Move, None, &[what])?,
             }
-            if let Some(op) = self.ops.get_mut(id) {
+            if let Some(op) = self.commands.ops.get_mut(id) {
                 op.posted += len;
             }
             if last {
@@ -216,7 +216,7 @@ impl VerbsCore {
 
     /// Returns the command's memory of this rank, as the devices know it.
     pub(super) fn local_memory(&mut self, id: u32) -> Result<RailSges, PostStall> {
-        let op = self.ops.get_mut(id).ok_or(PostStall::Room)?;
+        let op = self.commands.ops.get_mut(id).ok_or(PostStall::Room)?;
         if let Some(here) = op.local {
             return Ok(here);
         }
@@ -337,7 +337,7 @@ impl VerbsCore {
             (_, Some(known)) => (Some(known), op.after(known)),
         };
         if expected == Some(wanted) && known.is_some() {
-            if let Some(op) = self.ops.get_mut(id) {
+            if let Some(op) = self.commands.ops.get_mut(id) {
                 op.old = wanted; // the word would not change
             }
             return Ok(());
@@ -374,7 +374,10 @@ impl VerbsCore {
     ) -> Result<(), PostStall> {
         let requests = u32::try_from(chain.len()).unwrap_or(u32::MAX);
         let Self {
-            links, outbox, ops, ..
+            commands,
+            links,
+            outbox,
+            ..
         } = self;
         let link = links.get_mut(peer).ok_or(PostStall::Room)?;
         let to = PeerLane::first(peer);
@@ -405,7 +408,7 @@ impl VerbsCore {
             work.op = *what;
         }
         let posted = outbox.post_step(link, flight, &works[..chain.len()]);
-        if let Some(op) = ops.get_mut(id) {
+        if let Some(op) = commands.ops.get_mut(id) {
             op.flights += 1;
         }
         if let Err(why) = posted {
@@ -425,7 +428,7 @@ impl VerbsOutbox {
 
 impl VerbsLink {
     /// Returns a peer's table of regions, as a lane reaches it.
-    pub(super) fn table(&self, table: RemoteAddress, lane: usize) -> RemoteAddress {
+    pub(in super::super) fn table(&self, table: RemoteAddress, lane: usize) -> RemoteAddress {
         let key = self
             .remote_ports
             .get(lane)

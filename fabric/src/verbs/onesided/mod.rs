@@ -5,42 +5,81 @@
 //! for the counter (`host_counters`). Memory of this rank outside its regions is registered for the command, or copied if it is
 //! short.
 
+mod posting;
+mod stripes;
+
+use std::collections::VecDeque;
+
+use self::{posting::PostStall, stripes::VerbsStripe};
 use super::{
     abi::WC_SUCCESS,
+    address::VerbsAddress,
     backlog::BacklogReason,
-    core::{VerbsCompletion, VerbsCore, index},
+    core::VerbsCompletion,
     lane::FIRST,
     link::VerbsLink,
-    multirail::VerbsStripe,
+    link_table::LinkTable,
+    lists::VerbsTasks,
+    named_regions::NameAnswer,
     objects::{LocalSge, STEP_MAX},
-    outbox::CommandStep,
-    posting::PostStall,
-    rma_op::{VerbsRmaOp, cell_of},
+    outbox::{CommandStep, VerbsOutbox},
+    rail::VerbsRail,
+    regions::VerbsExports,
+    registrations::AppRegistrations,
+    rma_op::VerbsRmaOp,
+    slab::VerbsSlab,
     wire::VerbsControlWord,
 };
 use crate::{
-    driver::{CommandFailure, CommandToken, DriverCommand, WorldRank},
-    lanes::RAILS_MAX,
+    counters::DriverStats,
+    driver::{CommandFailure, CommandToken, WorldRank},
+    lanes::{LaneSpeeds, RAILS_MAX},
 };
+
+/// The commands about peers' memory that are in flight or wait.
+#[derive(Debug)]
+pub(super) struct CommandTable {
+    ops: VerbsSlab<VerbsCommand>,
+    /// State of completed commands that went by several lanes. The next ones reuse its memory.
+    #[expect(clippy::vec_box, reason = "boxes are what is spared")]
+    spare_stripes: Vec<Box<VerbsStripe>>,
+    speeds: LaneSpeeds,
+    /// True once this rank is closing and waits for no name any more.
+    closing: bool,
+}
+
+/// The commands about peers' memory, with what they use of the rank.
+pub(super) struct OneSidedCommands<'a> {
+    pub(super) commands: &'a mut CommandTable,
+    pub(super) links: &'a mut LinkTable,
+    pub(super) outbox: &'a mut VerbsOutbox,
+    pub(super) exports: &'a mut VerbsExports,
+    pub(super) registrations: &'a mut AppRegistrations,
+    pub(super) tasks: &'a mut VerbsTasks,
+    pub(super) completions: &'a mut VecDeque<VerbsCompletion>,
+    pub(super) rails: &'a [VerbsRail],
+    pub(super) peers: &'a [VerbsAddress],
+    pub(super) counters: &'a DriverStats,
+}
 
 /// A command in flight.
 #[derive(Debug)]
-pub(super) struct VerbsCommand {
-    pub(super) peer: WorldRank,
+struct VerbsCommand {
+    peer: WorldRank,
     owner: CommandOwner,
-    pub(super) rma: VerbsRmaOp,
+    rma: VerbsRmaOp,
     /// Bytes posted so far; `all_posted` once nothing is left to post.
-    pub(super) posted: usize,
-    pub(super) all_posted: bool,
-    pub(super) flights: u32,
-    pub(super) failure: Option<CommandFailure>,
-    pub(super) old: u64,
+    posted: usize,
+    all_posted: bool,
+    flights: u32,
+    failure: Option<CommandFailure>,
+    old: u64,
     /// This rank's memory as the devices know it. The registration and the chunk behind it are released at the end.
-    pub(super) local: Option<RailSges>,
-    pub(super) registered: Option<u32>,
-    pub(super) chunk: Option<u32>,
+    local: Option<RailSges>,
+    registered: Option<u32>,
+    chunk: Option<u32>,
     /// State of a command that may go by any lane.
-    pub(super) striped: Option<Box<VerbsStripe>>,
+    striped: Option<Box<VerbsStripe>>,
     /// True once messages that wait for the command may go.
     unblocked: bool,
 }
@@ -58,91 +97,84 @@ pub(super) enum CommandOwner {
     Task(u64),
 }
 
-impl VerbsCore {
-    /// Begins a command about a peer's memory. Returns false if there was no room.
-    pub(super) fn post_rma(&mut self, command: &DriverCommand<'_>) -> bool {
-        let (to, owner, rma) = match *command {
-            DriverCommand::Put {
-                to,
-                from,
-                into,
-                count,
-                token,
-            } => {
-                let owner = CommandOwner::Caller(token);
-                match cell_of(count) {
-                    Ok(count) => (to, owner, VerbsRmaOp::Put { from, into, count }),
-                    Err(_) => return self.refuse(token),
-                }
-            }
-            DriverCommand::Get {
-                to,
-                from,
-                into,
-                token,
-            } => (
-                to,
-                CommandOwner::Caller(token),
-                VerbsRmaOp::Get { from, into },
-            ),
-            DriverCommand::Atomic { to, at, op, token } => {
-                let known = None;
-                (
-                    to,
-                    CommandOwner::Caller(token),
-                    VerbsRmaOp::Atomic { at, op, known },
-                )
-            }
-            DriverCommand::Count { to, counter, by }
-                if to == self.me && self.count_by_key(counter, by) =>
-            {
-                return true;
-            }
-            DriverCommand::Count { to, counter, by } => match VerbsRmaOp::count(counter, by) {
-                Some(rma) => (to, CommandOwner::Unowned, rma),
-                None => return true,
-            },
-            ref other => unreachable!("{other:?} is not about a peer's memory"),
-        };
-        self.begin(to, owner, rma)
+/// Result of the attempt to begin a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CommandStart {
+    /// There was no room.
+    Refused,
+    /// The command cannot be valid, or its peer is down, and has failed.
+    Failed,
+    /// The command was posted, or waits.
+    Begun,
+}
+
+impl CommandTable {
+    pub(super) const fn new(speeds: LaneSpeeds) -> Self {
+        Self {
+            ops: VerbsSlab::new(),
+            spare_stripes: Vec::new(),
+            speeds,
+            closing: false,
+        }
     }
 
-    /// Begins a command. Returns false if there was no room.
-    pub(super) fn begin(&mut self, peer: WorldRank, owner: CommandOwner, rma: VerbsRmaOp) -> bool {
-        assert!(
-            index(peer) < self.peers.len(),
-            "rank {peer} in a job of {}",
-            self.peers.len()
-        );
-        if self.ops.len() >= OPS_MAX {
-            self.refused = true;
-            return false;
+    /// Returns true if a request in flight to a peer touches memory of the application.
+    pub(super) fn touches_memory(&self, peer: WorldRank) -> bool {
+        self.ops.iter().any(|op| op.peer == peer && op.flights > 0)
+    }
+
+    /// Returns true if a command is a count, which touches no memory of this rank.
+    pub(super) fn is_count(&self, id: u32) -> bool {
+        self.ops.get(id).is_some_and(|op| op.rma.counts() > 0)
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.ops.len()
+    }
+
+    /// Returns the addresses of the spared state of completed commands.
+    #[cfg(test)]
+    pub(super) fn spares(&self) -> Vec<usize> {
+        let spares = self.spare_stripes.iter();
+        spares
+            .map(|spare| std::ptr::from_ref(&**spare).addr())
+            .collect()
+    }
+
+    /// Returns the number of commands that have nothing in flight.
+    #[cfg(test)]
+    pub(super) fn idle(&self) -> usize {
+        self.ops.all(|op| op.flights == 0).len()
+    }
+}
+
+impl OneSidedCommands<'_> {
+    /// Begins a command.
+    pub(super) fn begin(
+        &mut self,
+        peer: WorldRank,
+        owner: CommandOwner,
+        rma: VerbsRmaOp,
+    ) -> CommandStart {
+        if self.commands.ops.len() >= OPS_MAX {
+            return CommandStart::Refused;
         }
-        let id = self.ops.insert(VerbsCommand::new(peer, owner, rma));
-        self.links.get_or_new(peer).counts += rma.counts();
-        if self.links.get_or_new(peer).down.is_some() {
+        let id = self
+            .commands
+            .ops
+            .insert(VerbsCommand::new(peer, owner, rma));
+        let link = self.links.get_or_new(peer);
+        link.counts += rma.counts();
+        if link.down.is_some() {
             self.fail_command(id, CommandFailure::PeerDown);
         } else if let Err(why) = rma.check(peer) {
             self.fail_command(id, why);
         } else {
-            self.touch(peer);
             self.advance_or_queue(id);
-            // The command waits by now. It fails here if the peer cannot be connected to.
-            if !self.links.get_or_new(peer).open {
-                self.ensure_connected(peer);
-            }
-            if self.links.is_dirty(peer) {
-                self.flush(peer);
-            }
+            return CommandStart::Begun;
         }
-        true
-    }
-
-    /// Fails a command that cannot be valid.
-    fn refuse(&mut self, token: CommandToken) -> bool {
-        self.completions
-            .push_back(VerbsCompletion::Failed(token, CommandFailure::BadRange));
-        true
+        CommandStart::Failed
     }
 
     /// Retries the commands that waited for room.
@@ -181,9 +213,9 @@ impl VerbsCore {
         link.is_some_and(|link| (0..link.lanes.len()).any(|lane| fits(link, lane)))
     }
 
-    pub(super) fn advance_or_queue(&mut self, id: u32) {
+    fn advance_or_queue(&mut self, id: u32) {
         let stall = self.advance(id);
-        let Some(op) = self.ops.get_mut(id) else {
+        let Some(op) = self.commands.ops.get_mut(id) else {
             return;
         };
         let peer = op.peer;
@@ -201,7 +233,7 @@ impl VerbsCore {
             }
             Err(PostStall::Room) => self.park(id, peer, BacklogReason::Room),
             Err(PostStall::Credits) => self.park(id, peer, BacklogReason::Credits),
-            Err(PostStall::Name(_)) if self.names.closing => {
+            Err(PostStall::Name(_)) if self.commands.closing => {
                 self.fail_command(id, CommandFailure::Cancelled)
             }
             Err(PostStall::Slot(slot)) => self.links.get_or_new(peer).asking.push(slot, id),
@@ -220,7 +252,7 @@ impl VerbsCore {
 
     /// Posts as much of a command as there is room for.
     fn advance(&mut self, id: u32) -> Result<(), PostStall> {
-        let Some(op) = self.ops.get(id) else {
+        let Some(op) = self.commands.ops.get(id) else {
             return Ok(());
         };
         let (peer, rma) = (op.peer, op.rma);
@@ -254,7 +286,7 @@ impl VerbsCore {
         status: i32,
     ) {
         let found = answer.map(|answer| self.outbox.take_answer(answer));
-        let Some(op) = self.ops.get_mut(id) else {
+        let Some(op) = self.commands.ops.get_mut(id) else {
             return;
         };
         op.flights -= 1;
@@ -263,10 +295,10 @@ impl VerbsCore {
             return self.handle_piece(id, piece, lane, status);
         }
         if status != WC_SUCCESS {
-            let why = if self.is_of_lane(lane, status) {
+            let why = if self.rails[lane].is_of_lane(status) {
                 CommandFailure::PeerDown
             } else {
-                self.request_failure(lane, status)
+                self.rails[lane].request_failure(status)
             };
             self.fail_if_uncertain(peer);
             return self.fail_command(id, why);
@@ -287,24 +319,18 @@ impl VerbsCore {
         self.finish_if_over(id);
     }
 
-    /// Makes the failure of a request that failed by itself rather than with its lane.
-    pub(super) fn request_failure(&self, lane: usize, status: i32) -> CommandFailure {
-        let words = self.rails[lane].device.context.status(status);
-        CommandFailure::Transport(std::io::Error::other(words))
-    }
-
     /// Fails a command: no more of it is posted, and it ends when its requests in flight have completed.
     pub(super) fn fail_command(&mut self, id: u32, why: CommandFailure) {
         self.settle_posted(id);
-        if let Some(op) = self.ops.get_mut(id) {
+        if let Some(op) = self.commands.ops.get_mut(id) {
             op.failure.get_or_insert(why);
             self.finish_if_over(id);
         }
     }
 
     /// Notes that no more of a command will be posted. Messages that waited for a count may go.
-    pub(super) fn settle_posted(&mut self, id: u32) {
-        let Some(op) = self.ops.get_mut(id) else {
+    fn settle_posted(&mut self, id: u32) {
+        let Some(op) = self.commands.ops.get_mut(id) else {
             return;
         };
         let peer = op.peer;
@@ -316,7 +342,7 @@ impl VerbsCore {
     }
 
     fn let_messages_go(&mut self, id: u32) {
-        let Some(op) = self.ops.get_mut(id) else {
+        let Some(op) = self.commands.ops.get_mut(id) else {
             return;
         };
         let (peer, counts) = (op.peer, op.rma.counts());
@@ -326,8 +352,9 @@ impl VerbsCore {
         }
     }
 
-    pub(super) fn finish_if_over(&mut self, id: u32) {
+    fn finish_if_over(&mut self, id: u32) {
         if !self
+            .commands
             .ops
             .get(id)
             .is_some_and(|op| op.all_posted && op.flights == 0)
@@ -335,7 +362,7 @@ impl VerbsCore {
             return;
         }
         self.let_messages_go(id);
-        let Some(op) = self.ops.remove(id) else {
+        let Some(op) = self.commands.ops.remove(id) else {
             return;
         };
         // The command may have waited for room, and another command will get its number.
@@ -349,7 +376,7 @@ impl VerbsCore {
             self.outbox.free_chunk(chunk);
         }
         if let Some(registered) = op.registered {
-            self.registrations.give_back(registered, &mut self.exports);
+            self.registrations.give_back(registered, self.exports);
         }
         if let Some(link) = self.links.get_mut(op.peer) {
             link.releases.handle_end(id);
@@ -361,7 +388,9 @@ impl VerbsCore {
         let token = match op.owner {
             CommandOwner::Unowned => return,
             CommandOwner::Task(serial) => {
-                return self.handle_task_end(serial, op.failure.map_or(Ok(()), Err));
+                return self
+                    .tasks
+                    .report_end(serial, op.failure.map_or(Ok(()), Err));
             }
             CommandOwner::Caller(token) => token,
         };
@@ -372,22 +401,101 @@ impl VerbsCore {
         });
     }
 
-    /// Cancels a command that has nothing in flight.
-    pub(super) fn cancel_unposted(&mut self, owner: CommandOwner) {
-        let found = self.ops.find(|op| op.owner == owner && op.flights == 0);
-        if let Some(id) = found {
+    /// Checks that a command for the first lane can go. A peer that has only others is lost. Before a connection is
+    /// open its lanes are not known, and the command waits.
+    fn require_first_lane(&mut self, peer: WorldRank) -> Result<(), PostStall> {
+        let link = self.links.get(peer);
+        let has_first =
+            |link: &VerbsLink| !link.open || !link.is_wide() || link.lanes_at_work().has(0);
+        if link.is_none_or(has_first) {
+            return Ok(());
+        }
+        self.links.note_lost(peer);
+        Err(CommandFailure::PeerDown.into())
+    }
+
+    /// Notes that a peer with several lanes is lost, since a command on the first lane may or may not have been done.
+    fn fail_if_uncertain(&mut self, peer: WorldRank) {
+        if self.links.get_mut(peer).is_some_and(|link| link.is_wide()) {
+            self.links.note_lost(peer);
+        }
+    }
+
+    /// Returns the commands that may still touch memory of a peer when it gets a control word that is posted now. A single lane
+    /// keeps its order, except that messages may overtake reads and atomics, which are not fenced.
+    pub(super) fn touching(&mut self, peer: WorldRank) -> Vec<u32> {
+        let is_wide = self.links.get_or_new(peer).is_wide();
+        // A command that waits for a lane to be fenced knows where its memory is, although it has nothing in flight.
+        let touches = |op: &VerbsCommand| {
+            let flies = op.flights > 0 && (is_wide || op.rma.asks());
+            op.peer == peer && (flies || op.striped.is_some())
+        };
+        self.commands.ops.all(touches)
+    }
+
+    /// Handles the owner's answer that a name has this region.
+    pub(super) fn handle_named(&mut self, from: WorldRank, named: NameAnswer) {
+        let link = self.links.get_or_new(from);
+        link.imports.name(named);
+        for _ in 0..link.naming.count(named.name) {
+            // Commands are taken one at a time, as in `retry_backlog`.
+            let Some(id) = self.links.get_or_new(from).naming.pop(named.name) else {
+                return;
+            };
+            self.advance_or_queue(id);
+        }
+    }
+
+    /// Handles that the owner has taken a name back. Commands that wait for it began later, or never got an answer.
+    pub(super) fn handle_unnamed(&mut self, from: WorldRank, name: u64) {
+        let link = self.links.get_or_new(from);
+        link.imports.unname(name);
+        for _ in 0..link.naming.count(name) {
+            let Some(id) = self.links.get_or_new(from).naming.pop(name) else {
+                return;
+            };
+            if self.commands.is_count(id) {
+                self.fail_command(id, CommandFailure::BadRange);
+            } else {
+                self.links.get_or_new(from).naming.push(name, id);
+            }
+        }
+    }
+
+    /// Stops waiting for names, some of which are never given. Counts by such a name are canceled.
+    pub(super) fn cancel_name_waits(&mut self) {
+        self.commands.closing = true;
+        for peer in self.links.ranks() {
+            let naming = self.links.get_mut(peer).map(|link| link.naming.take());
+            for op in naming.into_iter().flatten() {
+                self.fail_command(op, CommandFailure::Cancelled);
+            }
+        }
+    }
+
+    /// Cancels the commands that have nothing in flight, even if they could begin later: their memory is free soon. Counts use
+    /// none.
+    pub(super) fn cancel_unbegun(&mut self) {
+        let unbegun = |op: &VerbsCommand| op.flights == 0 && op.rma.counts() == 0;
+        for id in self.commands.ops.all(unbegun) {
             self.fail_command(id, CommandFailure::Cancelled);
         }
     }
 
-    /// Returns true if a request in flight to a peer touches memory of the application.
-    pub(super) fn touches_memory(&self, peer: WorldRank) -> bool {
-        self.ops.iter().any(|op| op.peer == peer && op.flights > 0)
+    /// Cancels a command that has nothing in flight.
+    pub(super) fn cancel_unposted(&mut self, owner: CommandOwner) {
+        let found = self
+            .commands
+            .ops
+            .find(|op| op.owner == owner && op.flights == 0);
+        if let Some(id) = found {
+            self.fail_command(id, CommandFailure::Cancelled);
+        }
     }
 }
 
 impl VerbsCommand {
-    pub(super) const fn is_of_task(&self) -> bool {
+    const fn is_of_task(&self) -> bool {
         matches!(self.owner, CommandOwner::Task(_))
     }
 
