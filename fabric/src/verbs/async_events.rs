@@ -15,10 +15,9 @@ use std::io;
 use super::{
     abi,
     core::{VerbsCore, index},
-    lane::{FIRST, PeerLane, RemotePort},
+    lane::{FIRST, PeerLane},
     rail::RailDevice,
 };
-use crate::driver::WorldRank;
 
 /// An event, and its subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,7 +188,9 @@ impl VerbsCore {
             }
         }
         if lane == FIRST {
-            self.fail_datagrams(why);
+            for peer in self.datagrams.fail_first() {
+                self.fail(peer, io::Error::other(why));
+            }
         }
     }
 
@@ -221,16 +222,6 @@ impl VerbsCore {
         let remote = &mut self.ports[lane];
         (remote.gid, remote.lid, remote.mtu) = (own.gid, own.lid, own.mtu);
         self.moved |= !self.ports[FIRST].is_at(&self.peers[index(self.me)].first());
-    }
-
-    /// Records where a peer's first port is now.
-    pub(super) fn update_peer_port(&mut self, peer: WorldRank, now: &RemotePort) {
-        let Some(known) = self.peers.get_mut(index(peer)) else {
-            return;
-        };
-        if !now.is_at(&known.first()) {
-            (known.gid, known.lid, known.mtu) = (now.gid, now.lid, now.mtu);
-        }
     }
 }
 

@@ -20,10 +20,7 @@ impl VerbsCore {
     /// Begins the end: connected peers will be sent a goodbye, now or when their connection is complete.
     pub(super) fn begin_close(&mut self, how: DownCause) {
         self.closing = Some(how);
-        self.datagrams.ends = true;
-        self.alt_datagrams
-            .iter_mut()
-            .for_each(|words| words.ends = true);
+        self.datagrams.begin_close();
         self.drop_lists();
         for peer in self.links.ranks() {
             let Some(link) = self.links.get_mut(peer) else {
@@ -98,8 +95,8 @@ impl VerbsCore {
                 let (open, wide) = (link.open, link.is_wide());
                 // Control words still in the queue may be counts, which the goodbye must not overtake.
                 let first = link.control_queue.is_empty();
-                if !open && first && self.accepts_datagrams(peer) {
-                    let said = self.send_datagram_goodbye(peer, how);
+                if !open && first && self.datagrams().accepts(peer) {
+                    let said = self.datagrams().send_goodbye(peer, how);
                     self.links.get_or_new(peer).sent_goodbye = said;
                     continue;
                 }
@@ -133,8 +130,8 @@ impl VerbsCore {
 
     /// Returns true if nothing is left that a peer should receive.
     fn is_finished(&self) -> bool {
-        if !self.datagram_peers.are_acknowledged()
-            || !self.have_datagrams_left()
+        if !self.datagrams.are_acknowledged()
+            || !self.datagrams.have_left(&self.rails)
             || self.tasks.has_stalled()
         {
             return false;

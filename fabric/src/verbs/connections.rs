@@ -3,25 +3,19 @@
 use std::{io, sync::Arc};
 
 use super::{
-    abi::IbvWc,
-    address::VerbsAddress,
-    connect_wire::{self, LaneEnds},
+    connect_wire::LaneEnds,
     connection_cache::ConnectionCache,
     core::{VerbsCore, index},
-    datagram_messages::is_datagram_message,
-    deferred_datagrams::DeferredDatagram,
+    datagrams::{DatagramDelivery, DeferredDatagram},
     diagnose::{unconnected, unlike, unmatched},
-    lane::{FIRST, PeerLane, RemotePort},
+    lane::{PeerLane, RemotePort},
     link::{REQUESTS_MAX, VerbsLink},
     objects::{QpConnectParams, VerbsCq, VerbsQp},
     rail::{RailDevice, VerbsRail},
     srq_drain::HeldReceives,
 };
 use crate::{
-    connect::{
-        CAPS_NONE, ConnectAction, ConnectContext, ConnectEvent, ConnectFrame, ConnectKind,
-        ConnectMessage, ConnectState, QpAddress,
-    },
+    connect::{ConnectAction, ConnectContext, ConnectEvent, ConnectState, QpAddress},
     driver::{Sink, WorldRank},
     lanes::{LaneFences, LaneSet},
 };
@@ -67,45 +61,17 @@ impl VerbsCore {
         }
     }
 
-    /// Handles a datagram that arrived by a device.
-    pub(super) fn handle_datagram(&mut self, lane: usize, completion: &IbvWc) {
-        let Some(datagrams) = self.datagram_qp(lane) else {
-            return;
-        };
-        let bytes = datagrams.take(completion);
-        if is_datagram_message(&bytes) && lane == FIRST {
-            return self.handle_datagram_message(bytes, completion.src_qp);
-        }
-        let first = |rank| self.peers.get(index(rank)).map(VerbsAddress::first);
-        let Some((frame, ends)) = connect_wire::parse(&bytes, first) else {
-            return;
-        };
-        let from = frame.message.from.rank;
-        if self.is_connect_source(from, lane, completion.src_qp) && from != self.me {
-            if lane != FIRST {
-                let link = self.links.get_or_new(from);
-                (link.uses_alternates, link.alternate) = (true, lane);
-            }
-            let ends = (!frame.lanes.as_slice().is_empty()).then_some(ends);
-            if let Some(ends) = &ends {
-                self.update_peer_port(from, &ends.remote_ports[FIRST]);
-            }
-            self.deferred_datagrams
-                .push(from, DeferredDatagram::Connect(frame.message, ends));
-        }
-    }
-
     /// Handles the datagrams that wait, each after everything that arrived from its sender before, by any device. Devices do not
     /// report arrivals in the order in which they came by different queue pairs, and arrivals of a destroyed queue pair cannot be
     /// attributed to a peer. Returns the number of events.
     pub(super) fn deliver_deferred(&mut self, sink: &mut dyn Sink) -> u32 {
         let mut events = 0;
-        for _ in 0..self.deferred_datagrams.len() {
-            let Some((from, late)) = self.deferred_datagrams.pop() else {
+        for _ in 0..self.datagrams.deferred.len() {
+            let Some((from, late)) = self.datagrams.deferred.pop() else {
                 break;
             };
             if self.has_arrivals_from(from) {
-                self.deferred_datagrams.push(from, late);
+                self.datagrams.deferred.push(from, late);
                 continue;
             }
             match late {
@@ -113,11 +79,25 @@ impl VerbsCore {
                     self.handle_connect_message(from, message, ends)
                 }
                 DeferredDatagram::Message(bytes) => {
-                    events += self.deliver_datagram(from, &bytes, sink)
+                    events += self.deliver_datagram(from, &bytes, sink);
                 }
             }
         }
         events
+    }
+
+    /// Delivers a datagram message, if it is the next one. Returns the number of events.
+    fn deliver_datagram(&mut self, from: WorldRank, bytes: &[u8], sink: &mut dyn Sink) -> u32 {
+        match self.datagrams().deliver(from, bytes, sink) {
+            DatagramDelivery::Nothing => {}
+            DatagramDelivery::Message => return 1,
+            DatagramDelivery::Goodbye(how) => self.report_peer_down(from, how),
+            DatagramDelivery::Malformed => {
+                let why = format!("rank {from} sent a malformed message");
+                self.fail(from, io::Error::other(why));
+            }
+        }
+        0
     }
 
     fn has_arrivals_from(&mut self, peer: WorldRank) -> bool {
@@ -153,7 +133,7 @@ impl VerbsCore {
             .iter()
             .filter_map(|peer| self.links.get(*peer));
         let retries = links.filter_map(|link| link.connection.next_timeout());
-        let datagram_retry = self.next_datagram_retry();
+        let datagram_retry = self.datagrams.next_retry(&self.links);
         let late = self.next_drain_deadline();
         retries
             .chain(eviction)
@@ -240,7 +220,7 @@ impl VerbsCore {
                 let bound = bound.and_then(|ends| self.bind(peer, ends));
                 bound.map_err(|why| self.handle_unbound(peer, why))?;
             }
-            ConnectAction::Send(message) => self.send_word(peer, message),
+            ConnectAction::Send(message) => self.datagrams().send_word(peer, message),
             ConnectAction::Greet => self.greet_again(peer),
             ConnectAction::Open => self.open(peer),
             ConnectAction::Quiesce => self.quiesce(peer),
@@ -317,7 +297,7 @@ impl VerbsCore {
         if is_used_up(&why) && self.handle_exhausted(peer) {
             return ConnectEvent::CreateFailed;
         }
-        let talks = self.accepts_datagrams(peer);
+        let talks = self.datagrams().accepts(peer);
         let link = self.links.get_or_new(peer);
         let wanted = link.connection.state() == ConnectState::ReqSent && !talks;
         if wanted || link.has_queued() {
@@ -368,40 +348,6 @@ impl VerbsCore {
         self.protect_from_eviction(peer);
         self.links.mark_dirty(peer);
         self.flush(peer);
-    }
-
-    /// Sends the connection messages that found no room, as when many connections are made at the same time.
-    pub(super) fn flush_connect_messages(&mut self) {
-        while self.has_connect_room()
-            && let Some((peer, message)) = self.unsent_connects.pop_front()
-        {
-            self.send_word(peer, message);
-        }
-    }
-
-    fn send_word(&mut self, peer: WorldRank, message: ConnectMessage) {
-        if !self.has_connect_room() && !self.uses_alternates(peer) {
-            return self.unsent_connects.push_back((peer, message));
-        }
-        let mut frame = ConnectFrame::bare(message);
-        if matches!(message.kind, ConnectKind::Request | ConnectKind::Reply) {
-            frame.caps = CAPS_NONE;
-            frame.lanes = self.links.get_or_new(peer).qp_addresses();
-        }
-        self.counters.connecting.add(1);
-        let mut bytes = std::mem::take(&mut self.scratch);
-        bytes.clear();
-        connect_wire::encode(&frame, &self.ports, self.moved, &mut bytes);
-        let to = self.destination(peer);
-        if let Some(to) = to.filter(|_| self.rails[FIRST].failed.is_none()) {
-            // Errors are ignored: the message counts as lost, and is repeated until the peer counts as unreachable.
-            let _lost = self
-                .datagrams
-                .send(&self.rails[FIRST].device.pd, &to, &bytes);
-        }
-        let once = matches!(message.kind, ConnectKind::Reject(_));
-        self.send_by_alternates(peer, &bytes, once);
-        self.scratch = bytes;
     }
 
     /// Notes that data or a greeting came from a peer whose connection was not known to be complete.

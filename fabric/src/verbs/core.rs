@@ -9,9 +9,7 @@ use super::{
     abi::WC_FLUSHED,
     address::VerbsAddress,
     connection_cache::ConnectionCache,
-    datagram_messages::DatagramPeers,
-    datagrams::DatagramQp,
-    deferred_datagrams::DeferredDatagrams,
+    datagrams::{DatagramExchange, VerbsDatagrams},
     lane::{PeerLane, RemotePort},
     link_table::LinkTable,
     lists::VerbsTasks,
@@ -24,7 +22,7 @@ use super::{
     rma_op::{VerbsRmaOp, cell_of},
 };
 use crate::{
-    connect::{ConnectAction, ConnectConfig, ConnectMessage},
+    connect::{ConnectAction, ConnectConfig},
     counters::DriverStats,
     driver::{Caps, CommandFailure, CommandToken, DownCause, DriverCommand, Sink, WorldRank},
     lanes::LaneSet,
@@ -37,9 +35,7 @@ use crate::{
 pub(super) struct VerbsCore {
     // Fields are dropped in this order: queue pairs first, then the objects that they use.
     pub(super) links: LinkTable,
-    pub(super) datagrams: DatagramQp,
-    /// Datagram queue pairs of the devices after the first.
-    pub(super) alt_datagrams: Vec<DatagramQp>,
+    pub(super) datagrams: VerbsDatagrams,
     /// Devices of this rank.
     pub(super) rails: Vec<VerbsRail>,
     /// Device whose arrivals are delivered first in the next turn.
@@ -72,18 +68,12 @@ pub(super) struct VerbsCore {
     /// Lanes whose queue pairs may hold receives, while their devices have time to say that they hold none.
     pub(super) draining_receives: BTreeSet<PeerLane>,
     pub(super) actions: Vec<ConnectAction>,
-    pub(super) datagram_peers: DatagramPeers,
-    /// Datagrams that wait for earlier arrivals from their senders.
-    pub(super) deferred_datagrams: DeferredDatagrams,
-    /// Connection messages that found no room.
-    pub(super) unsent_connects: VecDeque<(WorldRank, ConnectMessage)>,
     pub(super) local: ConnectConfig,
     pub(super) sleep: VerbsSleep,
     /// True if a command was refused for lack of room, and the caller was not notified to retry yet.
     pub(super) refused: bool,
     /// Ending of this rank, set when the driver is dropped.
     pub(super) closing: Option<DownCause>,
-    pub(super) scratch: Vec<u8>,
 }
 
 /// State of a sleeping thread, and the timer that wakes it besides the devices.
@@ -112,6 +102,23 @@ impl VerbsCore {
             DriverCommand::Unwatch { token } => self.watches.remove(*token),
             DriverCommand::Withdraw { key } => self.registrations.withdraw(*key, &mut self.exports),
             other => unreachable!("{other:?} needs room"),
+        }
+    }
+
+    /// Lends the datagrams what they use.
+    pub(super) fn datagrams(&mut self) -> DatagramExchange<'_> {
+        DatagramExchange {
+            datagrams: &mut self.datagrams,
+            links: &mut self.links,
+            peers: &mut self.peers,
+            rails: &self.rails,
+            peer_ports: &self.peer_ports,
+            ports: &self.ports,
+            counters: &self.counters,
+            local: &self.local,
+            timer: &self.sleep.timer,
+            me: self.me,
+            moved: self.moved,
         }
     }
 
@@ -240,7 +247,7 @@ impl VerbsCore {
         self.connecting.remove(&peer);
         self.note_state(peer, before);
         self.retire_qps(peer);
-        self.drop_datagrams(peer);
+        self.datagrams().drop_messages(peer);
         self.clear_replay(peer);
         for op in over {
             self.commands().fail_command(op, CommandFailure::PeerDown);

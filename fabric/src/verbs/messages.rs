@@ -4,6 +4,7 @@ use std::io;
 
 use super::{
     core::{VerbsCore, index},
+    datagrams::DatagramStart,
     inbox::{BODY_MAX, HEADER_MAX},
     lane::PeerLane,
     link::{LinkMessage, VerbsLink, WAITING_MAX},
@@ -62,8 +63,13 @@ impl VerbsCore {
     #[cold]
     fn send_first(&mut self, to: WorldRank, header: &[u8], body: &[u8]) -> bool {
         self.links.get_or_new(to);
-        if self.send_datagram(to, header, body) {
-            return true;
+        match self.datagrams().send_message(to, header, body) {
+            DatagramStart::Unfit => {}
+            DatagramStart::SentToBusyPeer if self.closing.is_none() => {
+                self.request_connection(to);
+                return true;
+            }
+            DatagramStart::Sent | DatagramStart::SentToBusyPeer => return true,
         }
         self.ensure_connected(to);
         let link = self.links.get_or_new(to);

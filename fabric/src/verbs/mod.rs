@@ -10,15 +10,14 @@
 //!   `prepare`, `address`, `address_extension` (more ports, and queue pairs made at the start), `parallel_setup` (threads that
 //!   make queue pairs).
 //! * Connections: `connections` (performs the actions of [`connect`](crate::connect)), `connect_wire` (wire form of their
-//!   messages), `datagrams` (the queue pair for datagrams), `alt_datagrams` (those of further devices), `deferred_datagrams`
-//!   (datagrams that wait for earlier arrivals), `prewired` (all ranks connected at the start), `connection_cache` (fewer queue
-//!   pairs than peers), `link_table` (the links to all peers), `link` (state of one peer), `lane` (state of one lane).
+//!   messages), `datagrams` (connection messages, and short messages with `ConnectPolicy::Hybrid`), `prewired` (all ranks
+//!   connected at the start), `connection_cache` (fewer queue pairs than peers), `link_table` (the links to all peers), `link`
+//!   (state of one peer), `lane` (state of one lane).
 //! * Messages: `messages`, `inbox` (one shared receive queue, with credits for each peer so that no sender finds it empty),
-//!   `outbox` (requests in flight), `wire` (formats), `datagram_messages` (short messages as datagrams, with
-//!   `ConnectPolicy::Hybrid`).
+//!   `outbox` (requests in flight), `wire` (formats).
 //! * One-sided commands: `onesided` (the table of commands, and what advances them), `rma_op` (content of a command), `backlog`
-//!   and `wait_queues` (commands that wait), `regions` (keys are checked before the device sees them), `region_release` (when a region is no longer used),
-//!   `named_regions` (regions addressed by name), `registrations` (memory of the application).
+//!   and `wait_queues` (commands that wait), `regions` (keys are checked before the device sees them), `region_release` (when a
+//!   region is no longer used), `named_regions` (regions addressed by name), `registrations` (memory of the application).
 //! * Counters and task lists: `host_counters` (counters that this rank's processor adds to), `lists` (tasks that turns begin),
 //!   `chain` (requests posted together).
 //! * Several devices: `rail` (one device), `multirail` (which lane carries what, and failures of lanes), `replay_log` (messages
@@ -31,7 +30,6 @@
 mod abi;
 mod address;
 mod address_extension;
-mod alt_datagrams;
 mod async_events;
 mod backlog;
 mod chain;
@@ -41,9 +39,7 @@ mod connect_wire;
 mod connection_cache;
 mod connections;
 mod core;
-mod datagram_messages;
 mod datagrams;
-mod deferred_datagrams;
 mod device;
 mod diagnose;
 mod host_counters;
@@ -209,7 +205,7 @@ impl DriverAbilities for Verbs {
     }
 
     fn connect_ahead(&mut self) -> Option<&mut dyn ConnectAhead> {
-        if self.core_ref().datagram_peers.on {
+        if self.core_ref().datagrams.carry_messages() {
             None // short messages need no connection, and longer transfers ask for one
         } else {
             Some(self)

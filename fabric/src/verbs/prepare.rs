@@ -13,9 +13,7 @@ use super::{
     config::VerbsConfig,
     connection_cache::ConnectionCache,
     core::{VerbsCore, VerbsSleep, index},
-    datagram_messages::{DATAGRAM_MAX, DatagramPeers},
-    datagrams::DatagramQp,
-    deferred_datagrams::DeferredDatagrams,
+    datagrams::{DATAGRAM_MAX, DatagramQp, VerbsDatagrams},
     device::DevicePort,
     inbox::{BODY_MAX, HEADER_MAX},
     lane::{FIRST, RemotePort},
@@ -100,7 +98,7 @@ impl driver::PreparedEndpoint for PreparedVerbs {
             counters: self.caps.atomics,
             lists: self.caps.atomics.then_some(LISTS),
             tags: None,
-            connects: !DatagramPeers::of(self.scheme).on,
+            connects: self.scheme != ConnectPolicy::Hybrid,
         }
     }
 
@@ -225,8 +223,7 @@ impl PreparedVerbs {
         let local = local(&config, &self.address);
         let mut core = Box::new(VerbsCore {
             links: LinkTable::new(config.ranks, local.seed),
-            datagrams,
-            alt_datagrams,
+            datagrams: VerbsDatagrams::new(datagrams, alt_datagrams, scheme),
             commands: CommandTable::new(speeds(&rails)),
             rails,
             first_rail: FIRST,
@@ -249,15 +246,11 @@ impl PreparedVerbs {
             to_destroy: BTreeSet::new(),
             draining_receives: BTreeSet::new(),
             actions: Vec::new(),
-            datagram_peers: DatagramPeers::of(scheme),
-            deferred_datagrams: DeferredDatagrams::default(),
-            unsent_connects: VecDeque::new(),
             local,
             sleep,
             moved: false,
             refused: false,
             closing: None,
-            scratch: Vec::new(),
         });
         if scheme == ConnectPolicy::AllToAll {
             core.connect_all(prewired, &extension);

@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, io};
 use super::{
     abi::{IbvWc, WC_SUCCESS},
     core::VerbsCore,
+    diagnose::unconnected,
     inbox::{BODY_MAX, HEADER_MAX, len_of},
     lane::{FIRST, PeerLane},
     objects::VerbsQp,
@@ -13,7 +14,7 @@ use super::{
     wire::{HEAD, VerbsArrival, VerbsControlWord, parse},
 };
 use crate::{
-    connect::ConnectEvent,
+    connect::{ConnectEvent, ConnectFailure},
     driver::{ArmResult, Sink, WorldRank},
 };
 
@@ -21,16 +22,18 @@ impl VerbsCore {
     /// Makes a turn. Returns the number of events.
     pub(super) fn turn(&mut self, budget: u32, sink: &mut dyn Sink) -> u32 {
         self.wake_up();
-        self.flush_datagrams();
+        self.datagrams().flush();
         let mut events = self.drain_completions(budget, sink);
         events += self.take_counts();
         events += self.receive(budget.saturating_sub(events).max(1), sink);
         events += self.deliver_deferred(sink);
         events += self.poll_send_cq();
         events += self.begin_tasks();
-        self.flush_connect_messages();
+        self.datagrams().flush_connect_messages();
         self.retry_connects();
-        self.retry_datagrams();
+        for peer in self.datagrams().retry_messages() {
+            self.fail(peer, unconnected(ConnectFailure::Unreachable));
+        }
         self.evict_idle();
         self.release_regions();
         for peer in self.links.take_dirty() {
@@ -56,7 +59,7 @@ impl VerbsCore {
             return ArmResult::Busy;
         }
         // Datagrams that the application has sent by now carry acknowledgments. The others are sent here.
-        self.flush_datagrams();
+        self.datagrams().flush();
         // The event of a queue that was armed, and has got something since, may be in the channel and would end the sleep.
         let mut got_completion = std::mem::take(&mut self.outbox.got_completion);
         for rail in &mut self.rails {
@@ -79,7 +82,7 @@ impl VerbsCore {
     /// Arms the queues and the alarm. A device whose queues cannot be armed has failed: it would wake no sleeping thread.
     fn notify(&mut self) -> io::Result<()> {
         let wakes = self.wakes();
-        let datagrams = !self.unsent_connects.is_empty() || self.has_datagrams_to_send();
+        let datagrams = self.datagrams.has_to_send(&self.links);
         for lane in 0..self.rails.len() {
             // Requests that fail complete even if they asked for no completion, so listen while any are in flight.
             let listens = !self.outbox.is_idle(lane) || lane == FIRST && datagrams;
@@ -127,7 +130,7 @@ impl VerbsCore {
             || self.links.has_broken()
             || self.links.has_lost()
             || !self.to_destroy.is_empty()
-            || !self.deferred_datagrams.is_empty()
+            || !self.datagrams.deferred.is_empty()
             || self.watches.is_reached()
             || self.exports.has_dropped()
     }
@@ -179,8 +182,8 @@ impl VerbsCore {
             {
                 events += 1;
                 self.counters.events.add(1);
-                if self.datagram_qp_of(lane, &completion).is_some() {
-                    self.handle_datagram(lane, &completion);
+                if self.datagrams.qp_of(lane, &completion).is_some() {
+                    self.datagrams().handle_datagram(lane, &completion);
                 } else {
                     self.handle_arrival(lane, &completion, sink);
                 }
@@ -334,7 +337,7 @@ impl VerbsCore {
     }
 
     fn handle_over(&mut self, lane: usize, over: &IbvWc) {
-        if let Some(words) = self.datagram_qp_of(lane, over) {
+        if let Some(words) = self.datagrams.qp_of(lane, over) {
             return words.handle_sent(over);
         }
         let failed = (over.status != WC_SUCCESS).then_some(over.status);

@@ -38,7 +38,7 @@ fn a_rank_without_a_queue_pair_for_a_control_word_gives_the_peer_up() {
         let mut ranks = Ranks::with(2, talking);
         let core = ranks.core(0);
         assert!(
-            core.accepts_datagrams(WorldRank(1)),
+            core.datagrams().accepts(WorldRank(1)),
             "so that it could do without, but for words"
         );
         spoil(core);

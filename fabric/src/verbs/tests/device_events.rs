@@ -264,7 +264,7 @@ fn whose_first_device_is_out_of_reach_is_met_by_the_second() {
 fn whose_first_device_hangs_meets_by_the_second() {
     for asks in [true, false] {
         let mut ranks = Ranks::new(4);
-        ranks.core(0).datagrams.hang();
+        ranks.core(0).datagrams.qp(0).unwrap().hang();
         let (from, to) = if asks { (0, 3) } else { (3, 0) };
         ranks.say(from, to);
         let heard = |ranks: &Ranks| ranks.ears[to as usize].messages.len() == 1;
@@ -287,12 +287,14 @@ fn datagrams_of_the_first_device_end_with_it() {
         body: &[7; 100],
     };
     assert!(matches!(ranks.all[0].post(say), super::PostResult::Posted));
-    assert!(ranks.core(0).next_datagram_retry().is_some());
+    let core = ranks.core(0);
+    assert!(core.datagrams.next_retry(&core.links).is_some());
     let (kind, subject) = (abi::EVENT_CQ_ERR, EventSubject::Other);
     ranks
         .core(0)
         .handle_device_event(0, DeviceEvent { kind, subject });
-    assert!(ranks.core(0).next_datagram_retry().is_none());
+    let core = ranks.core(0);
+    assert!(core.datagrams.next_retry(&core.links).is_none());
     ranks.until_bad(&[0]);
 }
 
@@ -300,14 +302,14 @@ fn datagrams_of_the_first_device_end_with_it() {
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn a_peer_without_its_first_device_gets_no_datagrams() {
     let mut ranks = Ranks::with(2, talking);
-    assert!(ranks.core(0).accepts_datagrams(WorldRank(1)));
+    assert!(ranks.core(0).datagrams().accepts(WorldRank(1)));
     let (kind, subject) = (abi::EVENT_CQ_ERR, EventSubject::Other);
     ranks
         .core(1)
         .handle_device_event(0, DeviceEvent { kind, subject });
     ranks.say(1, 0);
     ranks.until(|ranks| ranks.ears[0].messages.len() == 1);
-    assert!(!ranks.core(0).accepts_datagrams(WorldRank(1)));
+    assert!(!ranks.core(0).datagrams().accepts(WorldRank(1)));
     ranks.say(0, 1);
     ranks.until(|ranks| ranks.ears[1].messages.len() == 1);
 }

@@ -306,8 +306,9 @@ fn a_rank_that_lost_a_datagram_queue_pair_sleeps_and_still_connects() {
         ranks.say(0, 1);
         ranks.until(|ranks| ranks.ears[1].messages.len() == 1);
         let core = ranks.core(0);
-        core.datagrams.qp.abandon();
-        core.alt_datagrams[0].qp.abandon();
+        for lane in 0..2 {
+            core.datagrams.qp(lane).unwrap().qp.abandon();
+        }
         if speaks_meanwhile {
             ranks.say(0, 2);
         }

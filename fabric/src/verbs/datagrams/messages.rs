@@ -16,17 +16,18 @@
 
 use std::collections::BTreeSet;
 
-use super::{
-    core::{VerbsCore, index},
-    datagrams::DatagramDestination,
-    deferred_datagrams::DeferredDatagram,
-    diagnose::unconnected,
+use super::super::{
+    core::index,
     inbox::HEADER_MAX,
     lane::FIRST,
+    link_table::LinkTable,
     wire::{HEAD, VerbsArrival, VerbsControlWord, WORD_MAX, message_head, parse},
 };
+use super::{
+    DatagramDestination, DatagramExchange, DatagramStart, DeferredDatagram, VerbsDatagrams,
+};
 use crate::{
-    connect::{ConnectFailure, ConnectPolicy, ConnectState},
+    connect::{ConnectPolicy, ConnectState},
     driver::{DownCause, PayloadView, Sink, WorldRank},
 };
 
@@ -53,25 +54,75 @@ impl DatagramPeers {
     pub(super) fn are_acknowledged(&self) -> bool {
         self.busy.is_empty() && self.owed.is_empty()
     }
+
+    /// Returns when the next datagram message must be repeated.
+    pub(super) fn next_retry(&self, links: &LinkTable) -> Option<u64> {
+        let busy = self.busy.iter();
+        busy.filter_map(|peer| links.get(*peer)?.datagram_messages.next_timeout())
+            .min()
+    }
+
+    /// Returns true if something will leave as soon as there is room.
+    pub(super) fn has_to_send(&self, links: &LinkTable) -> bool {
+        !self.owed.is_empty() || self.late(links).next().is_some()
+    }
+
+    /// Returns the peers with datagram messages that must leave.
+    fn late(&self, links: &LinkTable) -> impl Iterator<Item = WorldRank> {
+        let waits = move |peer: &WorldRank| {
+            let link = links.get(*peer);
+            link.is_some_and(|link| link.datagram_messages.has_next())
+        };
+        self.busy.iter().copied().filter(waits)
+    }
+
+    /// Forgets all acknowledgments, since none is sent or received any more. Returns the peers that still owe some.
+    pub(super) fn give_up(&mut self) -> BTreeSet<WorldRank> {
+        self.owed.clear();
+        std::mem::take(&mut self.busy)
+    }
 }
 
-impl VerbsCore {
-    /// Sends a message without a connection. Returns false if it cannot go as a datagram message.
-    pub(super) fn send_datagram(&mut self, to: WorldRank, header: &[u8], body: &[u8]) -> bool {
+/// Content of a datagram message that was delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum DatagramDelivery {
+    /// There is none, or it is not its turn.
+    Nothing,
+    /// A message, which the sink has received.
+    Message,
+    /// The goodbye.
+    Goodbye(DownCause),
+    /// Bytes that no peer in good faith sends.
+    Malformed,
+}
+
+impl DatagramExchange<'_> {
+    /// Sends a message without a connection, if it can go as a datagram message.
+    pub(in super::super) fn send_message(
+        &mut self,
+        to: WorldRank,
+        header: &[u8],
+        body: &[u8],
+    ) -> DatagramStart {
         if !self.may_send_datagram(to, HEAD + header.len() + body.len()) {
-            return false;
+            return DatagramStart::Unfit;
         }
         let head = message_head(header.len(), 0);
         self.counters.messages_sent.add(1);
         self.counters.copies.add(1);
         self.counters.bytes_copied.add(body.len() as u64);
         let message = [&datagram_head(self.me)[..], &head, header, body].concat();
-        self.push_datagram(to, message);
-        true
+        let much = self.push_datagram(to, message);
+        let idle = self.links.get_or_new(to).connection.state() == ConnectState::Idle;
+        if much && idle {
+            DatagramStart::SentToBusyPeer
+        } else {
+            DatagramStart::Sent
+        }
     }
 
     /// Sends the goodbye without a connection. Returns false if it cannot go as a datagram message.
-    pub(super) fn send_datagram_goodbye(&mut self, to: WorldRank, how: DownCause) -> bool {
+    pub(in super::super) fn send_goodbye(&mut self, to: WorldRank, how: DownCause) -> bool {
         let mut bytes = [0; WORD_MAX];
         let len = VerbsControlWord::Goodbye(how).encode(0, &mut bytes);
         let may = self.may_send_datagram(to, len);
@@ -84,11 +135,11 @@ impl VerbsCore {
 
     /// Returns true if datagram messages may go to a peer: both use them, and the peer knows where to answer. They only go by the
     /// first devices, which must work on both sides, as far as is known.
-    pub(super) fn accepts_datagrams(&self, peer: WorldRank) -> bool {
+    pub(in super::super) fn accepts(&self, peer: WorldRank) -> bool {
         let hears = self.peers.get(index(peer)).is_some_and(|its| its.datagrams);
         let link = self.links.get(peer);
         let first = link.is_none_or(|link| link.lanes_at_work().has(0));
-        self.datagram_peers.on
+        self.datagrams.talks.on
             && hears
             && first
             && !self.moved
@@ -96,10 +147,7 @@ impl VerbsCore {
     }
 
     fn may_send_datagram(&mut self, to: WorldRank, len: usize) -> bool {
-        if !self.accepts_datagrams(to)
-            || to == self.me
-            || DATAGRAM_HEAD + len > self.datagram_max(to)
-        {
+        if !self.accepts(to) || to == self.me || DATAGRAM_HEAD + len > self.datagram_max(to) {
             return false;
         }
         let link = self.links.get_or_new(to);
@@ -112,44 +160,42 @@ impl VerbsCore {
         let mtu = self.peers[index(peer)]
             .mtu
             .min(self.rails[FIRST].device.mtu);
-        (128 << mtu).min(self.datagrams.longest())
+        (128 << mtu).min(self.datagrams.first.longest())
     }
 
-    fn push_datagram(&mut self, to: WorldRank, message: Vec<u8>) {
+    /// Returns true if many messages to the peer are in flight.
+    fn push_datagram(&mut self, to: WorldRank, message: Vec<u8>) -> bool {
         let link = self.links.get_or_new(to);
         link.met = true;
         let much = link.datagram_messages.push(message.into());
-        let idle = link.connection.state() == ConnectState::Idle;
-        self.datagram_peers.busy.insert(to);
+        self.datagrams.talks.busy.insert(to);
         self.send_datagrams(to);
-        if much && idle && self.closing.is_none() {
-            self.request_connection(to);
-        }
+        much
     }
 
     /// Sends datagram messages, as far as there is room.
     fn send_datagrams(&mut self, peer: WorldRank) {
-        let (now, to) = (self.sleep.timer.now(), self.destination(peer));
+        let (now, to) = (self.timer.now(), self.destination(peer));
         let Self {
             links,
             datagrams,
             rails,
             local,
             counters,
-            datagram_peers: talks,
             ..
         } = self;
+        let VerbsDatagrams { first, talks, .. } = &mut **datagrams;
         let (Some(to), Some(link)) = (to, links.get_mut(peer)) else {
             return;
         };
         let answer = link.datagram_messages.expected();
-        while datagrams.has_room()
+        while first.has_room()
             && let Some((number, message)) = link.datagram_messages.next(local, now)
         {
             put_numbers(message, number, answer);
             counters.datagrams.add(1);
             // A datagram message that is lost here is like one lost on its way.
-            let _lost = datagrams.send(&rails[FIRST].device.pd, &to, message);
+            let _lost = first.send(&rails[FIRST].device.pd, &to, message);
             talks.owed.remove(&peer);
         }
     }
@@ -166,9 +212,9 @@ impl VerbsCore {
     }
 
     /// Sends outstanding acknowledgments, and datagram messages that found no room.
-    pub(super) fn flush_datagrams(&mut self) {
-        while self.datagrams.has_room()
-            && let Some(peer) = self.datagram_peers.owed.pop_first()
+    pub(in super::super) fn flush(&mut self) {
+        while self.datagrams.first.has_room()
+            && let Some(peer) = self.datagrams.talks.owed.pop_first()
         {
             let Some(to) = self.destination(peer) else {
                 continue;
@@ -178,68 +224,33 @@ impl VerbsCore {
             put_numbers(&mut bytes, 0, answer);
             self.counters.datagrams.add(1);
             let pd = &self.rails[FIRST].device.pd;
-            let _lost = self.datagrams.send(pd, &to, &bytes); // the peer sends its datagram message again
+            let _lost = self.datagrams.first.send(pd, &to, &bytes); // the peer sends its datagram message again
         }
-        for peer in self.late().collect::<Vec<_>>() {
+        for peer in self.datagrams.talks.late(self.links).collect::<Vec<_>>() {
             self.send_datagrams(peer);
         }
     }
 
-    /// Repeats the datagram messages that were not acknowledged in time. A peer that acknowledges nothing is marked as failed.
-    pub(super) fn retry_datagrams(&mut self) {
-        if self.datagram_peers.busy.is_empty() {
-            return;
+    /// Repeats the datagram messages that were not acknowledged in time. Returns the peers that acknowledge nothing.
+    pub(in super::super) fn retry_messages(&mut self) -> Vec<WorldRank> {
+        let mut silent = Vec::new();
+        if self.datagrams.talks.busy.is_empty() {
+            return silent;
         }
-        let now = self.sleep.timer.now();
-        let local = self.local;
-        let all: Vec<WorldRank> = self.datagram_peers.busy.iter().copied().collect();
-        for peer in all {
-            if !self
-                .links
-                .get_or_new(peer)
-                .datagram_messages
-                .handle_time(&local, now)
-            {
-                self.fail(peer, unconnected(ConnectFailure::Unreachable));
+        let now = self.timer.now();
+        for &peer in &self.datagrams.talks.busy {
+            let messages = &mut self.links.get_or_new(peer).datagram_messages;
+            if !messages.handle_time(self.local, now) {
+                silent.push(peer);
             }
         }
-    }
-
-    /// Returns when the next datagram message must be repeated.
-    pub(super) fn next_datagram_retry(&self) -> Option<u64> {
-        let links = self.datagram_peers.busy.iter();
-        links
-            .filter_map(|peer| self.links.get(*peer)?.datagram_messages.next_timeout())
-            .min()
-    }
-
-    /// Returns true if something will leave as soon as there is room.
-    pub(super) fn has_datagrams_to_send(&self) -> bool {
-        !self.datagram_peers.owed.is_empty() || self.late().next().is_some()
-    }
-
-    /// Returns the peers with datagram messages that must leave.
-    fn late(&self) -> impl Iterator<Item = WorldRank> + '_ {
-        let waits = |peer: &WorldRank| {
-            let link = self.links.get(*peer);
-            link.is_some_and(|link| link.datagram_messages.has_next())
-        };
-        self.datagram_peers.busy.iter().copied().filter(waits)
-    }
-
-    /// Handles that the first device has failed. No acknowledgment is sent or received any more, so peers that still owe some are
-    /// marked as failed.
-    pub(super) fn fail_datagrams(&mut self, why: &'static str) {
-        self.datagram_peers.owed.clear();
-        for peer in std::mem::take(&mut self.datagram_peers.busy) {
-            self.fail(peer, std::io::Error::other(why));
-        }
+        silent
     }
 
     /// Drops all datagram messages for a peer that is down.
-    pub(super) fn drop_datagrams(&mut self, peer: WorldRank) {
+    pub(in super::super) fn drop_messages(&mut self, peer: WorldRank) {
         self.links.get_or_new(peer).datagram_messages.clear();
-        self.datagram_peers.busy.remove(&peer);
+        self.datagrams.talks.busy.remove(&peer);
     }
 
     /// Handles a datagram that is no connection message. The datagram message in it, if there is one, waits for its turn.
@@ -248,34 +259,35 @@ impl VerbsCore {
             return;
         };
         let known = self.peers.get(index(from)).is_some_and(|p| p.qpn == qpn);
-        if !known || from == self.me || !self.datagram_peers.on {
+        if !known || from == self.me || !self.datagrams.talks.on {
             return;
         }
-        let (local, now) = (self.local, self.sleep.timer.now());
+        let (local, now) = (self.local, self.timer.now());
         let link = self.links.get_or_new(from);
-        if link.datagram_messages.handle_ack(answer, &local, now) {
+        if link.datagram_messages.handle_ack(answer, local, now) {
             link.answers += 1;
             if link.datagram_messages.is_acknowledged() {
-                self.datagram_peers.busy.remove(&from);
+                self.datagrams.talks.busy.remove(&from);
             }
             self.links.mark_dirty(from);
         }
         if bytes.len() > DATAGRAM_HEAD {
-            self.deferred_datagrams
+            self.datagrams
+                .deferred
                 .push(from, DeferredDatagram::Message(bytes));
         }
     }
 
-    /// Delivers a datagram message, if it is the next one. Returns the number of events.
-    pub(super) fn deliver_datagram(
+    /// Delivers a datagram message, if it is the next one.
+    pub(in super::super) fn deliver(
         &mut self,
         from: WorldRank,
         bytes: &[u8],
         sink: &mut dyn Sink,
-    ) -> u32 {
+    ) -> DatagramDelivery {
         let link = self.links.get_or_new(from);
         if link.down == Some(DownCause::Failed) {
-            return 0;
+            return DatagramDelivery::Nothing;
         }
         let next = bytes
             .first_chunk()
@@ -283,10 +295,10 @@ impl VerbsCore {
         let heard = next && link.down.is_none();
         link.met |= heard;
         if self.rails[FIRST].failed.is_none() {
-            self.datagram_peers.owed.insert(from);
+            self.datagrams.talks.owed.insert(from);
         }
         if !heard {
-            return 0;
+            return DatagramDelivery::Nothing;
         }
         let message = &bytes[DATAGRAM_HEAD..];
         let mut first = [0; WORD_MAX];
@@ -297,17 +309,12 @@ impl VerbsCore {
                 let (header, body) = message[HEAD..].split_at(header);
                 self.counters.messages_received.add(1);
                 sink.message(from, header, PayloadView::from_slice(body));
-                1
+                DatagramDelivery::Message
             }
             Ok((VerbsArrival::Control(VerbsControlWord::Goodbye(how)), _)) => {
-                self.report_peer_down(from, how);
-                0
+                DatagramDelivery::Goodbye(how)
             }
-            _ => {
-                let why = format!("rank {from} sent a malformed message");
-                self.fail(from, std::io::Error::other(why));
-                0
-            }
+            _ => DatagramDelivery::Malformed,
         }
     }
 }
@@ -348,4 +355,4 @@ const ANSWER_AT: usize = 12;
 const DATAGRAM_HEAD: usize = 16;
 
 /// Bytes of the longest datagram message: what a packet carries on an Ethernet with the usual MTU.
-pub(super) const DATAGRAM_MAX: usize = 1024;
+pub(in super::super) const DATAGRAM_MAX: usize = 1024;

@@ -2,37 +2,37 @@
 
 use std::collections::VecDeque;
 
-use super::connect_wire::LaneEnds;
+use super::super::connect_wire::LaneEnds;
 use crate::{connect::ConnectMessage, driver::WorldRank};
 
 /// Datagrams with their senders. One that finds no room is lost like any other, and sent again.
 #[derive(Debug, Default)]
-pub(super) struct DeferredDatagrams(VecDeque<(WorldRank, DeferredDatagram)>);
+pub(in super::super) struct DeferredDatagrams(VecDeque<(WorldRank, DeferredDatagram)>);
 
 /// A datagram that waits for its turn.
 #[derive(Debug)]
-pub(super) enum DeferredDatagram {
+pub(in super::super) enum DeferredDatagram {
     /// A connection message, with the peer's ends if it names them.
     Connect(ConnectMessage, Option<LaneEnds>),
     Message(Vec<u8>),
 }
 
 impl DeferredDatagrams {
-    pub(super) fn push(&mut self, from: WorldRank, late: DeferredDatagram) {
+    pub(in super::super) fn push(&mut self, from: WorldRank, late: DeferredDatagram) {
         if self.0.len() < UNHEARD_MAX {
             self.0.push_back((from, late));
         }
     }
 
-    pub(super) fn pop(&mut self) -> Option<(WorldRank, DeferredDatagram)> {
+    pub(in super::super) fn pop(&mut self) -> Option<(WorldRank, DeferredDatagram)> {
         self.0.pop_front()
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(in super::super) fn len(&self) -> usize {
         self.0.len()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in super::super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }

@@ -11,30 +11,15 @@
 //! It takes the device by which the peer's last message came, or otherwise the next in turn, because it is repeated until it is
 //! answered. A rejection is sent only once, and so goes by all working devices. Messages may arrive twice.
 
-use super::{
-    abi::IbvWc,
-    core::{VerbsCore, index},
-    datagrams::{DatagramDestination, DatagramQp},
+use super::super::{
+    core::index,
     lane::{FIRST, RemotePort},
     multirail::number,
 };
+use super::{DatagramDestination, DatagramExchange};
 use crate::driver::WorldRank;
 
-impl VerbsCore {
-    /// Returns the datagram queue pair of a device.
-    pub(super) fn datagram_qp(&mut self, lane: usize) -> Option<&mut DatagramQp> {
-        match lane {
-            FIRST => Some(&mut self.datagrams),
-            _ => self.alt_datagrams.get_mut(lane - 1),
-        }
-    }
-
-    /// Returns the datagram queue pair of a device, if the completion is about it.
-    pub(super) fn datagram_qp_of(&mut self, lane: usize, over: &IbvWc) -> Option<&mut DatagramQp> {
-        let words = self.datagram_qp(lane);
-        words.filter(|words| words.qp.number() == over.qp_num)
-    }
-
+impl DatagramExchange<'_> {
     /// Returns true if rank `from` sends its connection messages by this device from this queue pair.
     pub(super) fn is_connect_source(&self, from: WorldRank, lane: usize, qpn: u32) -> bool {
         let by = match lane {
@@ -56,7 +41,7 @@ impl VerbsCore {
 
     /// Returns true if a connection message may be sent now. If the first device has failed there is no need for room on it.
     pub(super) fn has_connect_room(&self) -> bool {
-        self.rails[FIRST].failed.is_some() || self.datagrams.has_room()
+        self.rails[FIRST].failed.is_some() || self.datagrams.first.has_room()
     }
 
     /// Returns true if a peer's connection messages also go by other devices. Such messages do not wait for room at the first
@@ -65,7 +50,7 @@ impl VerbsCore {
         let link = self.links.get(peer);
         let mut others = FIRST + 1..self.rails.len();
         link.is_some_and(|link| link.uses_alternates)
-            && !self.alt_datagrams.is_empty()
+            && !self.datagrams.others.is_empty()
             && others.any(|lane| self.remote_port(peer, lane).is_some())
     }
 
@@ -99,19 +84,12 @@ impl VerbsCore {
                 qpn: remote.datagram_qpn,
                 qkey: address.qkey,
             };
-            let sent = self.alt_datagrams[lane - 1].send(&own.pd, &to, bytes);
+            let sent = self.datagrams.others[lane - 1].send(&own.pd, &to, bytes);
             if sent.is_ok() && !once {
                 self.links.get_or_new(peer).alternate = lane + 1;
                 return;
             }
         }
-    }
-
-    /// Returns true if all datagrams have left. Devices that have failed do not count, as they may never report it.
-    pub(super) fn have_datagrams_left(&self) -> bool {
-        let words = std::iter::once(&self.datagrams).chain(&self.alt_datagrams);
-        let mut all = self.rails.iter().zip(words);
-        all.all(|(rail, words)| rail.failed.is_some() || words.have_left())
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{
+use super::super::{
     abi::{IbvWc, WC_SUCCESS},
     connect_wire,
     objects::{
@@ -19,8 +19,8 @@ use crate::{driver::WorldRank, lanes::RAILS_MAX, memory::MemoryRegion};
 
 /// A queue pair for datagrams, and the routes to peers.
 #[derive(Debug)]
-pub(super) struct DatagramQp {
-    pub(super) qp: VerbsQp,
+pub(in super::super) struct DatagramQp {
+    pub(in super::super) qp: VerbsQp,
     mr: VerbsMr,
     memory: MemoryRegion,
     ways: BTreeMap<WorldRank, (PortRoute, VerbsAh)>,
@@ -35,7 +35,7 @@ pub(super) struct DatagramQp {
     under_way: u32,
     unsignaled: u32,
     /// True while closing: each datagram asks for a completion.
-    pub(super) ends: bool,
+    pub(in super::super) ends: bool,
     /// Receive buffers that the device refused or gave back.
     missing: Vec<u64>,
     /// Port, key and first packet number that the queue pair was opened with.
@@ -49,16 +49,16 @@ pub(super) struct DatagramQp {
 
 /// Destination of a datagram.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct DatagramDestination {
-    pub(super) peer: WorldRank,
-    pub(super) route: PortRoute,
-    pub(super) qpn: u32,
-    pub(super) qkey: u32,
+pub(in super::super) struct DatagramDestination {
+    pub(in super::super) peer: WorldRank,
+    pub(in super::super) route: PortRoute,
+    pub(in super::super) qpn: u32,
+    pub(in super::super) qkey: u32,
 }
 
 impl DatagramQp {
     /// Makes the queue pair, for connection messages and for datagrams of up to `longest` bytes.
-    pub(super) fn new(
+    pub(in super::super) fn new(
         pd: &Arc<VerbsPd>,
         queues: [&Arc<VerbsCq>; 2],
         longest: usize,
@@ -90,7 +90,7 @@ impl DatagramQp {
     }
 
     /// Opens the queue pair, and posts all its buffers.
-    pub(super) fn open(&mut self, port: u8, qkey: u32, psn: u32) -> io::Result<()> {
+    pub(in super::super) fn open(&mut self, port: u8, qkey: u32, psn: u32) -> io::Result<()> {
         self.opened = (port, qkey, psn);
         self.qp.open_datagrams(port, qkey, psn)?;
         (0..RECEIVES).try_for_each(|nth| self.offer(u64::from(nth)))
@@ -124,27 +124,27 @@ impl DatagramQp {
         }
     }
 
-    pub(super) const fn has_room(&self) -> bool {
+    pub(in super::super) const fn has_room(&self) -> bool {
         self.under_way < SENDS
     }
 
     /// Pretends that the queue is full and the device reports nothing.
     #[cfg(test)]
-    pub(super) const fn hang(&mut self) {
+    pub(in super::super) const fn hang(&mut self) {
         self.under_way = u32::MAX / 2;
     }
 
-    pub(super) const fn longest(&self) -> usize {
+    pub(in super::super) const fn longest(&self) -> usize {
         self.longest
     }
 
     /// Returns true if every datagram that asks for a completion has left.
-    pub(super) const fn have_left(&self) -> bool {
+    pub(in super::super) const fn have_left(&self) -> bool {
         self.under_way == self.unsignaled || self.broken
     }
 
     /// Sends bytes, or drops them if there is no room.
-    pub(super) fn send(
+    pub(in super::super) fn send(
         &mut self,
         pd: &Arc<VerbsPd>,
         to: &DatagramDestination,
@@ -201,7 +201,7 @@ impl DatagramQp {
     }
 
     /// Handles a completion. A success covers the datagrams before it that asked for none; after a failure each has its own.
-    pub(super) fn handle_sent(&mut self, over: &IbvWc) {
+    pub(in super::super) fn handle_sent(&mut self, over: &IbvWc) {
         let covers = u32::try_from(over.wr_id).unwrap_or(u32::MAX);
         let covers = if self.flushes { 1 } else { covers };
         self.under_way = self.under_way.saturating_sub(covers);
@@ -214,7 +214,7 @@ impl DatagramQp {
 
     /// Returns an arrived datagram without the sender's address before it, and posts its buffer again. Returns nothing if the
     /// device gave the buffer back.
-    pub(super) fn take(&mut self, completion: &IbvWc) -> Vec<u8> {
+    pub(in super::super) fn take(&mut self, completion: &IbvWc) -> Vec<u8> {
         if completion.status != WC_SUCCESS {
             self.missing.push(completion.wr_id);
             self.give_up();
@@ -261,9 +261,9 @@ impl DatagramQp {
 }
 
 /// Datagrams that may arrive between two turns before some are lost.
-pub(super) const RECEIVES: u32 = 256;
+pub(in super::super) const RECEIVES: u32 = 256;
 /// Datagrams that may be in flight.
-pub(super) const SENDS: u32 = 64;
+pub(in super::super) const SENDS: u32 = 64;
 const SIGNAL_EVERY: u32 = 16;
 
 /// Bytes of the sender's address, which the device puts before the datagram.
