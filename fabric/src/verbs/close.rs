@@ -100,7 +100,11 @@ impl VerbsCore {
                     self.links.get_or_new(peer).sent_goodbye = said;
                     continue;
                 }
-                if open && wide && !self.send_lane_goodbye(peer, how) {
+                if open
+                    && wide
+                    && (self.commands.touches_memory(peer)
+                        || !self.sends().send_lane_goodbye(peer, how))
+                {
                     continue;
                 }
                 self.links.get_or_new(peer).sent_goodbye = true;
@@ -156,7 +160,7 @@ impl VerbsCore {
                 for lane in 0..self.rails.len() {
                     self.destroy_qp(PeerLane { peer, lane });
                 }
-                self.clear_replay(peer);
+                self.sends().clear_replay(peer);
             }
         }
         self.commands().cancel_unbegun();

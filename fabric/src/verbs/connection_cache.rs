@@ -73,6 +73,13 @@ impl ConnectionCache {
         self.max = self.max.saturating_add(gone).min(self.most);
     }
 
+    /// Makes a connection the most recently used one.
+    fn note_use(&mut self, peer: WorldRank, link: &mut VerbsLink) {
+        self.uses += 1;
+        let before = std::mem::replace(&mut link.used_at, self.uses);
+        self.share.touch(peer.0, before, self.uses);
+    }
+
     /// Notes that a queue pair was destroyed. The next turn finds out which peer that helps.
     pub(super) fn handle_qp_destroyed(&mut self) {
         if !self.going.is_empty() {
@@ -162,22 +169,10 @@ impl VerbsCore {
     /// Notes that a connection is used, so that it is not the least recently used one.
     #[inline]
     pub(super) fn touch(&mut self, peer: WorldRank) {
-        if self.connection_cache.is_some() {
-            self.note_use(peer);
-        }
-    }
-
-    fn note_use(&mut self, peer: WorldRank) {
-        let Self {
-            connection_cache: cache,
-            links,
-            ..
-        } = self;
-        let link = links.get_mut(peer);
-        if let (Some(cache), Some(link)) = (cache, link) {
-            cache.uses += 1;
-            let before = std::mem::replace(&mut link.used_at, cache.uses);
-            cache.share.touch(peer.0, before, cache.uses);
+        if let Some(cache) = &mut self.connection_cache
+            && let Some(link) = self.links.get_mut(peer)
+        {
+            cache.note_use(peer, link);
         }
     }
 
@@ -310,7 +305,7 @@ impl VerbsCore {
             link.drained = true;
             self.handle_connect_event(peer, ConnectEvent::Quiesced, None);
         } else if link.is_quiet() {
-            self.probe_home(peer);
+            self.sends().probe_home(peer);
         }
     }
 
@@ -335,7 +330,8 @@ impl VerbsCore {
         let link = self.links.get_or_new(peer);
         link.control_queue.clone_from(&words);
         link.renew();
-        self.requeue_answers(peer, &words);
+        self.names
+            .requeue_answers(peer, &words, &mut self.links, &self.exports);
     }
 }
 

@@ -221,7 +221,7 @@ impl VerbsCore {
                 bound.map_err(|why| self.handle_unbound(peer, why))?;
             }
             ConnectAction::Send(message) => self.datagrams().send_word(peer, message),
-            ConnectAction::Greet => self.greet_again(peer),
+            ConnectAction::Greet => self.sends().greet_again(peer),
             ConnectAction::Open => self.open(peer),
             ConnectAction::Quiesce => self.quiesce(peer),
             ConnectAction::Destroy => self.forget_connection(peer),

@@ -20,6 +20,7 @@ use super::{
     regions::VerbsExports,
     registrations::AppRegistrations,
     rma_op::{VerbsRmaOp, cell_of},
+    send_flow::SendFlow,
 };
 use crate::{
     connect::{ConnectAction, ConnectConfig},
@@ -119,6 +120,17 @@ impl VerbsCore {
             timer: &self.sleep.timer,
             me: self.me,
             moved: self.moved,
+        }
+    }
+
+    /// Lends the flow of messages what it uses.
+    #[inline]
+    pub(super) fn sends(&mut self) -> SendFlow<'_> {
+        SendFlow {
+            links: &mut self.links,
+            outbox: &mut self.outbox,
+            peers: &self.peers,
+            counters: &self.counters,
         }
     }
 
@@ -248,7 +260,7 @@ impl VerbsCore {
         self.note_state(peer, before);
         self.retire_qps(peer);
         self.datagrams().drop_messages(peer);
-        self.clear_replay(peer);
+        self.sends().clear_replay(peer);
         for op in over {
             self.commands().fail_command(op, CommandFailure::PeerDown);
         }

@@ -14,15 +14,16 @@ use std::{collections::BTreeMap, io};
 use super::{
     core::VerbsCore,
     link::VerbsLink,
+    named_regions::NamedRegions,
     rail::WakeFilter,
     regions::{SLOTS, check},
     wire::VerbsControlWord,
 };
 use crate::{
     connect::ConnectEvent,
-    driver::CommandToken,
+    driver::{CommandToken, WorldRank},
     memory::{MemoryRegion, RemoteRegion, WeakRegion},
-    offload::{COUNTER_LEN, LocalCounter, RemoteCounter},
+    offload::{COUNTER_LEN, LocalCounter, RemoteCounter, ThresholdWatches},
 };
 
 /// The regions of this rank by slot, each with its generation. A new region replaces a released one.
@@ -89,6 +90,39 @@ impl CounterRegions {
         let (start, _) = counter.place();
         self.host_counted.values().any(|told| *told == start)
     }
+
+    /// Returns which arrivals must wake this rank.
+    pub(super) fn wakes(&self, watches: &ThresholdWatches) -> WakeFilter {
+        if watches.watches_any(|counter| self.is_told(counter)) {
+            WakeFilter::All
+        } else {
+            WakeFilter::Wanted
+        }
+    }
+
+    /// Adds to a counter for a peer. Nothing happens if the counter no longer exists.
+    pub(super) fn handle_count(&self, tally: CounterId, by: u64, watches: &ThresholdWatches) {
+        if let Some(counter) = self.find_told(tally) {
+            counter.add_own(by);
+            watches.owner_counted(&counter);
+        }
+    }
+
+    /// Returns a counter of this rank, if a key or a name leads to it.
+    fn find_own(
+        &self,
+        counter: RemoteCounter,
+        me: WorldRank,
+        names: &NamedRegions,
+    ) -> Option<LocalCounter> {
+        let cell = counter.words_key()?;
+        check(cell, me, COUNTER_LEN).ok()?;
+        let region = match cell.name() {
+            Some(name) => names.named(name),
+            None => self.find(cell),
+        };
+        counter_at(region?, usize::try_from(cell.base).ok()?)
+    }
 }
 
 impl VerbsCore {
@@ -103,19 +137,11 @@ impl VerbsCore {
 
     /// Adds to a counter of this rank. Returns false if the key leads to none, as with a name that is not given yet.
     pub(super) fn count_by_key(&mut self, counter: RemoteCounter, by: u64) -> bool {
-        let found = self.own_counter(counter);
+        let found = self.tasks.own.find_own(counter, self.me, &self.names);
         if let Some(counter) = &found {
             self.count_own(counter, by);
         }
         found.is_some()
-    }
-
-    /// Adds to a counter for a peer. Nothing happens if the counter no longer exists.
-    pub(super) fn handle_count(&self, tally: CounterId, by: u64) {
-        if let Some(counter) = self.tasks.own.find_told(tally) {
-            counter.add_own(by);
-            self.watches.owner_counted(&counter);
-        }
     }
 
     /// Adds to a counter of this rank, and ends the sleep of a thread.
@@ -136,7 +162,7 @@ impl VerbsCore {
 
     /// Arms the queues for counts, if a thread sleeps since before counts were watched.
     pub(super) fn arm_for_counts(&mut self) {
-        if !self.sleep.slept || self.wakes() != WakeFilter::All {
+        if !self.sleep.slept || self.tasks.own.wakes(&self.watches) != WakeFilter::All {
             return;
         }
         let mut rails = self.rails.iter_mut();
@@ -159,9 +185,10 @@ impl VerbsCore {
                 self.counters.events.add(1);
                 let peer = self.sender(lane, &completion);
                 if let Some(peer) = peer {
+                    let tally = CounterId(u32::from_be(completion.imm_data));
                     self.touch(peer);
                     self.note_peer_data(peer, ConnectEvent::Data);
-                    self.handle_count(CounterId(u32::from_be(completion.imm_data)), 1);
+                    self.tasks.own.handle_count(tally, 1, &self.watches);
                 }
                 self.give_back(lane, &completion, peer);
             }
@@ -169,33 +196,11 @@ impl VerbsCore {
         taken
     }
 
-    /// Returns which arrivals must wake this rank.
-    pub(super) fn wakes(&self) -> WakeFilter {
-        let counts = self
-            .watches
-            .watches_any(|counter| self.tasks.own.is_told(counter));
-        if counts {
-            WakeFilter::All
-        } else {
-            WakeFilter::Wanted
-        }
-    }
-
     /// Ends the sleep of a thread, by its alarm.
     pub(super) fn wake_sleeper(&mut self) {
         let now = self.sleep.timer.now();
         let set = self.sleep.timer.set(Some(now));
         debug_assert!(set.is_ok(), "an alarm that exists can be set");
-    }
-
-    fn own_counter(&self, counter: RemoteCounter) -> Option<LocalCounter> {
-        let cell = counter.words_key()?;
-        check(cell, self.me, COUNTER_LEN).ok()?;
-        let region = match cell.name() {
-            Some(name) => self.named(name),
-            None => self.tasks.own.find(cell),
-        };
-        counter_at(region?, usize::try_from(cell.base).ok()?)
     }
 }
 

@@ -13,8 +13,8 @@
 //!   messages), `datagrams` (connection messages, and short messages with `ConnectPolicy::Hybrid`), `prewired` (all ranks
 //!   connected at the start), `connection_cache` (fewer queue pairs than peers), `link_table` (the links to all peers), `link`
 //!   (state of one peer), `lane` (state of one lane).
-//! * Messages: `messages`, `inbox` (one shared receive queue, with credits for each peer so that no sender finds it empty),
-//!   `outbox` (requests in flight), `wire` (formats).
+//! * Messages: `messages`, `send_flow` (posts messages and control words), `inbox` (one shared receive queue, with credits for
+//!   each peer so that no sender finds it empty), `outbox` (requests in flight), `wire` (formats).
 //! * One-sided commands: `onesided` (the table of commands, and what advances them), `rma_op` (content of a command), `backlog`
 //!   and `wait_queues` (commands that wait), `regions` (keys are checked before the device sees them), `region_release` (when a
 //!   region is no longer used), `named_regions` (regions addressed by name), `registrations` (memory of the application).
@@ -68,6 +68,7 @@ mod regions;
 mod registrations;
 mod replay_log;
 mod rma_op;
+mod send_flow;
 mod slab;
 mod srq_drain;
 #[cfg(test)]

@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{
     core::VerbsCore,
-    regions::{RegionEntry, SLOTS},
+    link_table::LinkTable,
+    regions::{RegionEntry, SLOTS, VerbsExports},
     wire::VerbsControlWord,
 };
 use crate::{driver::WorldRank, memory::MemoryRegion};
@@ -45,20 +46,11 @@ pub(super) struct NameAnswer {
 }
 
 impl VerbsCore {
+    /// Gives a region a name, and tells the peers that wait for it.
     pub(super) fn name(&mut self, name: u64, region: &MemoryRegion) {
-        let told = BTreeSet::new();
-        let region = region.clone();
-        self.names.given.insert(
-            name,
-            NameBinding {
-                region,
-                notified: told,
-            },
-        );
-        let mut asking = self.names.retired.remove(name);
-        asking.extend(self.names.take_asking(name));
-        for peer in asking {
-            self.answer_name(peer, name);
+        for peer in self.names.give(name, region) {
+            self.names
+                .answer(peer, name, &mut self.links, &self.exports);
             // The connection may have been evicted since the peer asked.
             if !self.links.get_or_new(peer).open {
                 self.ensure_connected(peer);
@@ -67,68 +59,12 @@ impl VerbsCore {
         }
     }
 
-    /// Returns this rank's region of this name.
-    pub(super) fn named(&self, name: u64) -> Option<MemoryRegion> {
-        let given = self.names.given.get(&name)?;
-        Some(given.region.clone())
-    }
-
     /// Takes a name back. Peers that know it are notified, so commands in flight by then may still arrive.
     pub(super) fn unname(&mut self, name: u64) {
-        let Some(given) = self.names.given.remove(&name) else {
-            return;
-        };
-        self.names.retired.add(name);
-        for peer in given.notified {
+        for peer in self.names.take_back(name) {
             self.links
                 .queue_control(peer, VerbsControlWord::NameRetired(name));
             self.flush(peer);
-        }
-    }
-
-    /// Handles that a peer asks for a name. Returns false if it asks for too many.
-    pub(super) fn handle_ask(&mut self, peer: WorldRank, name: u64) -> bool {
-        let Self { names, links, .. } = self;
-        let link = links.get(peer);
-        let may = link.is_some_and(|link| names.may_ask(peer, &link.control_queue));
-        if may {
-            self.answer_name(peer, name);
-        }
-        may
-    }
-
-    /// Answers which region a name has or that it was taken back, or will answer when the name is given.
-    pub(super) fn answer_name(&mut self, peer: WorldRank, name: u64) {
-        if self.names.retired.ask(peer, name) {
-            return self
-                .links
-                .queue_control(peer, VerbsControlWord::NameRetired(name));
-        }
-        let Some(given) = self.names.given.get_mut(&name) else {
-            self.names.ask(peer, name);
-            return;
-        };
-        if let Some((slot, entry)) = self.exports.entry_of(given.region.range()) {
-            given.notified.insert(peer);
-            self.links.queue_control(
-                peer,
-                VerbsControlWord::NameResolved(NameAnswer { name, slot, entry }),
-            );
-        }
-    }
-
-    /// Repeats the answers among `control_queue`, which were not sent before the connection was taken down.
-    pub(super) fn requeue_answers(&mut self, peer: WorldRank, words: &VecDeque<VerbsControlWord>) {
-        for word in words {
-            match *word {
-                VerbsControlWord::NameResolved(NameAnswer { name, .. }) => {
-                    self.answer_name(peer, name)
-                }
-                VerbsControlWord::NameRetired(name) if self.names.retired.has_asked(peer, name) => {
-                    self.answer_name(peer, name);
-                }
-                _ => {}
-            }
         }
     }
 }
@@ -173,6 +109,94 @@ impl RetiredNames {
 }
 
 impl NamedRegions {
+    /// Gives a region a name. Returns the peers that wait for it.
+    fn give(&mut self, name: u64, region: &MemoryRegion) -> BTreeSet<WorldRank> {
+        let binding = NameBinding {
+            region: region.clone(),
+            notified: BTreeSet::new(),
+        };
+        self.given.insert(name, binding);
+        let mut asking = self.retired.remove(name);
+        asking.extend(self.take_asking(name));
+        asking
+    }
+
+    /// Takes a name back. Returns the peers that know it.
+    fn take_back(&mut self, name: u64) -> BTreeSet<WorldRank> {
+        let Some(given) = self.given.remove(&name) else {
+            return BTreeSet::new();
+        };
+        self.retired.add(name);
+        given.notified
+    }
+
+    /// Returns this rank's region of this name.
+    pub(super) fn named(&self, name: u64) -> Option<MemoryRegion> {
+        let given = self.given.get(&name)?;
+        Some(given.region.clone())
+    }
+
+    /// Handles that a peer asks for a name. Returns false if it asks for too many.
+    pub(super) fn handle_ask(
+        &mut self,
+        peer: WorldRank,
+        name: u64,
+        links: &mut LinkTable,
+        exports: &VerbsExports,
+    ) -> bool {
+        let link = links.get(peer);
+        let may = link.is_some_and(|link| self.may_ask(peer, &link.control_queue));
+        if may {
+            self.answer(peer, name, links, exports);
+        }
+        may
+    }
+
+    /// Answers which region a name has or that it was taken back, or will answer when the name is given.
+    pub(super) fn answer(
+        &mut self,
+        peer: WorldRank,
+        name: u64,
+        links: &mut LinkTable,
+        exports: &VerbsExports,
+    ) {
+        if self.retired.ask(peer, name) {
+            return links.queue_control(peer, VerbsControlWord::NameRetired(name));
+        }
+        let Some(given) = self.given.get_mut(&name) else {
+            self.ask(peer, name);
+            return;
+        };
+        if let Some((slot, entry)) = exports.entry_of(given.region.range()) {
+            given.notified.insert(peer);
+            links.queue_control(
+                peer,
+                VerbsControlWord::NameResolved(NameAnswer { name, slot, entry }),
+            );
+        }
+    }
+
+    /// Repeats the answers among `control_queue`, which were not sent before the connection was taken down.
+    pub(super) fn requeue_answers(
+        &mut self,
+        peer: WorldRank,
+        words: &VecDeque<VerbsControlWord>,
+        links: &mut LinkTable,
+        exports: &VerbsExports,
+    ) {
+        for word in words {
+            match *word {
+                VerbsControlWord::NameResolved(NameAnswer { name, .. }) => {
+                    self.answer(peer, name, links, exports)
+                }
+                VerbsControlWord::NameRetired(name) if self.retired.has_asked(peer, name) => {
+                    self.answer(peer, name, links, exports);
+                }
+                _ => {}
+            }
+        }
+    }
+
     /// Notes that a peer waits for a name.
     fn ask(&mut self, peer: WorldRank, name: u64) {
         self.asked.entry(peer).or_default().insert(name);

@@ -17,12 +17,11 @@ use super::{
     address_extension::AddressExtension,
     connect_wire::LaneEnds,
     core::{VerbsCore, index},
-    lane::{PeerLane, RemotePort, psns},
+    lane::{RemotePort, psns},
     objects::{VerbsCq, VerbsQp},
     parallel_setup::{self, NumberingLock},
     rail::VerbsRail,
     srq_drain::HeldReceives,
-    wire::{VerbsControlWord, WORD_MAX},
 };
 use crate::{
     connect::{ConnectEvent, ConnectState, PeerConnection, QpRanges, place},
@@ -212,36 +211,7 @@ impl VerbsCore {
         link.made_at = now;
         link.set_ends(me, peer, &ends);
         self.note_state(peer, ConnectState::Idle);
-        self.greet(peer)
-    }
-
-    /// Sends the first control word. It takes one of the peer's buffers, which the peer gives back.
-    fn greet(&mut self, peer: WorldRank) -> io::Result<()> {
-        let Self { links, outbox, .. } = self;
-        let link = links.get_mut(peer);
-        let link = link.ok_or(io::ErrorKind::NotConnected)?;
-        let to = PeerLane {
-            peer,
-            lane: link.home,
-        };
-        let mut bytes = [0; WORD_MAX];
-        let len = VerbsControlWord::Hello.encode(0, &mut bytes);
-        link.credits -= 1;
-        outbox.post_inline(link, to, &bytes[..len], true)
-    }
-
-    /// Asks the peer's device once more whether it is there.
-    pub(super) fn greet_again(&mut self, peer: WorldRank) {
-        let Self { links, outbox, .. } = self;
-        let link = links.get(peer);
-        let home = link.and_then(|link| Some((link.home, link.lanes.get(link.home)?)));
-        if let Some((nth, lane)) = home
-            && lane.has_slots(1)
-            && !lane.broken
-            && outbox.has_room(nth, 1)
-        {
-            self.post_empty(PeerLane { peer, lane: nth });
-        }
+        self.sends().greet(peer)
     }
 
     /// Notes that the peer's device has acknowledged a request.

@@ -81,7 +81,7 @@ impl VerbsCore {
 
     /// Arms the queues and the alarm. A device whose queues cannot be armed has failed: it would wake no sleeping thread.
     fn notify(&mut self) -> io::Result<()> {
-        let wakes = self.wakes();
+        let wakes = self.tasks.own.wakes(&self.watches);
         let datagrams = self.datagrams.has_to_send(&self.links);
         for lane in 0..self.rails.len() {
             // Requests that fail complete even if they asked for no completion, so listen while any are in flight.
@@ -312,14 +312,19 @@ impl VerbsCore {
             }
             VerbsControlWord::RegionReleased(name) => self.exports.handle_released(name, from),
             VerbsControlWord::ResolveName(name) => {
-                if !self.handle_ask(from, name) {
+                if !self
+                    .names
+                    .handle_ask(from, name, &mut self.links, &self.exports)
+                {
                     let why = format!("rank {from} asks for too many names");
                     return Err(io::Error::other(why));
                 }
             }
             VerbsControlWord::NameResolved(named) => self.commands().handle_named(from, named),
             VerbsControlWord::NameRetired(name) => self.commands().handle_unnamed(from, name),
-            VerbsControlWord::Count { tally, by } => self.handle_count(tally, by),
+            VerbsControlWord::Count { tally, by } => {
+                self.tasks.own.handle_count(tally, by, &self.watches)
+            }
             VerbsControlWord::Goodbye(how) => self.report_peer_down(from, how),
         }
         Ok(())
@@ -375,7 +380,7 @@ impl VerbsCore {
         if failed.is_none() {
             self.handle_greeting_ack(to.peer);
             if flight.sent > 0 {
-                self.release_replayed(to.peer, flight.sent);
+                self.sends().release_replayed(to.peer, flight.sent);
             }
         }
         match flight.content {

@@ -7,7 +7,7 @@ use super::super::{
     link::VerbsLink,
     outbox::{FlightContent, QpFlight},
     replay_log::{Gap, ReplayEntry},
-    wire::{CREDITS_AT, VerbsControlWord, VerbsLaneReport, WORD_MAX},
+    wire::{CREDITS_AT, VerbsLaneReport},
 };
 use crate::{
     connect::{ConnectEvent, ConnectState},
@@ -53,7 +53,7 @@ impl VerbsCore {
         // If the lane was closed immediately, the peer has been notified by that.
         let link = self.links.get_mut(to.peer);
         if link.is_some_and(|link| link.fences.to_close().has(lane)) {
-            self.say_lanes(to.peer);
+            self.sends().say_lanes(to.peer);
         }
     }
 
@@ -79,7 +79,7 @@ impl VerbsCore {
             return;
         };
         if link.down.is_some() {
-            return self.clear_replay(to.peer);
+            return self.sends().clear_replay(to.peer);
         }
         if !link.is_connected() || !link.fences.close(super::number(to.lane)) {
             return;
@@ -87,49 +87,8 @@ impl VerbsCore {
         if link.arrival_lane == to.lane {
             link.owed = 0; // the next lane begins with all buffers free
         }
-        self.say_lanes(to.peer);
+        self.sends().say_lanes(to.peer);
         self.settle_fenced(to.peer);
-    }
-
-    /// Reports the state of the lanes to a peer, by all that work, so that requests to a dead peer fail on all of them at the
-    /// same time.
-    fn say_lanes(&mut self, peer: WorldRank) {
-        let link = self.links.get_or_new(peer);
-        link.unreported = link.lanes_at_work();
-        self.links.mark_dirty(peer);
-        self.report_lanes(peer);
-    }
-
-    /// Sends the report about the lanes by each lane that has not carried it yet, as far as there is room.
-    pub(in super::super) fn report_lanes(&mut self, peer: WorldRank) {
-        let Some(link) = self.links.get_mut(peer) else {
-            return;
-        };
-        link.unreported = link.unreported.and(link.lanes_at_work());
-        for lane in link.unreported.iter() {
-            let Self { links, outbox, .. } = self;
-            let to = PeerLane {
-                peer,
-                lane: lane as usize,
-            };
-            let Some(link) = links.get_mut(peer) else {
-                return;
-            };
-            if !link.has_slots(to.lane, 1) || !outbox.has_room(to.lane, 1) {
-                continue;
-            }
-            link.unreported = link.unreported.without(LaneSet::EMPTY.with(lane));
-            let said = VerbsLaneReport {
-                lanes: link.fences.report(),
-                arrived: link.replay_log.received,
-            };
-            let mut bytes = [0; WORD_MAX];
-            let len = VerbsControlWord::LaneReport(said).encode(0, &mut bytes);
-            let posted = outbox.post_inline(link, to, &bytes[..len], true);
-            if let Err(why) = posted {
-                self.links.note_broken(to, why);
-            }
-        }
     }
 
     /// Handles a peer's report about the lanes.
@@ -149,6 +108,14 @@ impl VerbsCore {
             self.links.note_broken(to, why);
         }
         self.settle_fenced(peer);
+    }
+
+    /// Handles a peer's goodbye by another lane, which comes after `sent` messages and control words.
+    pub(in super::super) fn handle_end(&mut self, peer: WorldRank, how: DownCause, sent: u64) {
+        if let Some(link) = self.links.get_mut(peer).filter(|link| link.is_connected()) {
+            link.lane_goodbye = Some((how, sent));
+            self.sends().probe_home(peer);
+        }
     }
 
     /// Goes on with messages and commands that waited for lanes to be fenced.
@@ -173,7 +140,7 @@ impl VerbsCore {
         let Ok(come) = link.replay_log.confirmed() else {
             return self.disbelieve(peer);
         };
-        self.release_replayed(peer, come);
+        self.sends().release_replayed(peer, come);
         let Self { links, outbox, .. } = self;
         let Some(link) = links.get_mut(peer) else {
             return;
@@ -203,26 +170,6 @@ impl VerbsCore {
     fn disbelieve(&mut self, peer: WorldRank) {
         let why = format!("{Gap:?}: messages of a lane that failed are lost");
         self.fail_and_notify(peer, &why);
-    }
-
-    /// Releases the first `sent` messages, which have arrived and are not sent again.
-    pub(in super::super) fn release_replayed(&mut self, peer: WorldRank, sent: u64) {
-        let Self { links, outbox, .. } = self;
-        if let Some(link) = links.get_mut(peer) {
-            while let Some(chunk) = link.replay_log.pop_done(sent) {
-                outbox.free_chunk(chunk);
-            }
-        }
-    }
-
-    /// Releases all messages for a peer without queue pairs, since none is sent again.
-    pub(in super::super) fn clear_replay(&mut self, peer: WorldRank) {
-        let link = self.links.get_or_new(peer);
-        if !link.is_made() && !link.is_stuck() {
-            let kept = link.replay_log.clear();
-            kept.into_iter()
-                .for_each(|chunk| self.outbox.free_chunk(chunk));
-        }
     }
 }
 

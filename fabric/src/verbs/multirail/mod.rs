@@ -8,9 +8,8 @@
 //!
 //! **A lane that fails** is left by both ranks (`lane_failure`): each destroys its queue pair, delivers what came by it, and says
 //! so. Once both have, nothing comes by it any more. Puts and gets that it did not complete then go by other lanes, and messages
-//! go on with the first that has not arrived. A rank that closes says so by all lanes (`goodbye`).
+//! go on with the first that has not arrived. A rank that closes says so by all lanes (`send_flow`).
 
-mod goodbye;
 mod lane_failure;
 
 use super::{core::VerbsCore, lane::FIRST, link::VerbsLink};
