@@ -4,6 +4,11 @@
 //! [`PreparedVerbs::connect`] makes the driver. Two ranks connect when one has something for the other, or at the start if the
 //! connection policy says so. A connection is one reliable queue pair on each side, or one for each device if there are several.
 //!
+//! `VerbsCore` is a rank. It owns components with private state, and does what concerns several of them: connections, turns
+//! and the end. A call of a component goes by a view (`OneSidedCommands`, `DatagramExchange`, `SendFlow`) that lists what the
+//! component uses of the rank. A component calls nothing of `VerbsCore`: it answers with values, or leaves marks in the
+//! `LinkTable` that the turn looks at.
+//!
 //! Modules, by task:
 //!
 //! * Start: `device` (which ports exist), `config`, `provider` (settings), `open_device` (from a device to its queues),
