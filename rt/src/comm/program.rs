@@ -223,7 +223,11 @@ impl Comm {
         progress: &mut SingleRoundProgress,
     ) -> SingleRoundPoll {
         let shared = self.shared();
-        shared.poll_condition(|engine| engine.begin_single_round(call, areas, progress))
+        shared.poll_condition(|engine| {
+            engine
+                .collectives()
+                .begin_single_round(call, areas, progress)
+        })
     }
 }
 
@@ -276,7 +280,7 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
             flight.has_ended()
                 || shared.test_condition(|engine| match &flight.state {
                     CollectiveState::SingleRound(single_round) => {
-                        engine.is_single_round_done(single_round)
+                        engine.collectives().is_single_round_done(single_round)
                     }
                     CollectiveState::Run(ticket) => {
                         engine.core.p2p.common.is_done(ticket.buffers.op)
@@ -450,7 +454,7 @@ impl<I: SendBuf, O: RecvBuf> CollectiveFlight<I, O> {
             return true;
         }
         let shared = self.comm.shared();
-        shared.poll_condition(|engine| engine.poll_single_round(single_round))
+        shared.poll_condition(|engine| engine.collectives().poll_single_round(single_round))
             == SingleRoundPoll::Done
     }
 

@@ -11,6 +11,7 @@
 mod calm;
 mod close;
 mod collective;
+mod collective_calls;
 mod commons;
 mod down;
 mod flush;

@@ -6,7 +6,7 @@
 
 use std::panic::Location;
 
-use super::{BorrowedCall, Engine, EngineCommons, EngineCore, RunCall, WindowId};
+use super::{BorrowedCall, CollectivePart, Engine, EngineCommons, RunCall, WindowId};
 use crate::{
     clock::{ClockTime, machine_nanos},
     group::{CommRank, WorldRank},
@@ -47,7 +47,7 @@ impl Engine {
     }
 }
 
-impl EngineCore {
+impl CollectivePart<'_> {
     /// Records that a collective begins.
     #[inline]
     pub(super) fn trace_collective(&mut self, call: &BorrowedCall<'_>) {

@@ -7,8 +7,6 @@ struct EnginePart {
     kind: Option<&'static str>,
     /// Folders that it may name besides the commons.
     knows: &'static [&'static str],
-    /// True if methods of `Engine` that this part alone needs may stand in its folder.
-    has_faces: bool,
     because: &'static str,
 }
 
@@ -21,8 +19,8 @@ pub(super) fn refuse(file: &str, path: &str) -> Option<&'static str> {
         part.folder != folder && part.kind.is_some() && !own.knows.contains(&part.folder)
     };
     let is_named = |part: &EnginePart| part.folder == named || part.kind == Some(named);
-    let is_whole = named == WHOLE || named == FACE && !own.has_faces;
-    let is_refused = is_whole || PARTS.iter().any(|part| is_other(part) && is_named(part));
+    let is_refused =
+        [WHOLE, FACE].contains(&named) || PARTS.iter().any(|part| is_other(part) && is_named(part));
     is_refused.then_some(own.because)
 }
 
@@ -43,35 +41,30 @@ const PARTS: [EnginePart; 5] = [
         folder: "commons",
         kind: None,
         knows: &[],
-        has_faces: false,
         because: "all parts of the engine stand on the commons, which know none of them",
     },
     EnginePart {
         folder: "point_to_point",
         kind: Some("PointToPoint"),
         knows: &[],
-        has_faces: false,
         because: "point-to-point can be read and tested without the other parts",
     },
     EnginePart {
         folder: "collective",
         kind: Some("CollectivePart"),
         knows: &["point_to_point"],
-        has_faces: true,
         because: "collectives stand on point-to-point; what joins parts is the engine's",
     },
     EnginePart {
         folder: "window",
         kind: Some("WindowPart"),
         knows: &[],
-        has_faces: false,
         because: "windows can be read and tested without the other parts",
     },
     EnginePart {
         folder: "recovery",
         kind: Some("RecoveryPart"),
         knows: &[],
-        has_faces: false,
         because: "recovery stands on the commons; what joins parts is the engine's",
     },
 ];
@@ -93,7 +86,6 @@ mod tests {
             ("collective/run", "engine::PointToPoint"),
             ("window/ops", "comm::Comm"),
             ("flush", "engine::EngineCore"),
-            ("collective/run", "engine::Engine"),
             ("point_to_point/tests/alone", "engine::EngineSetup"),
         ] {
             assert!(!is_refused(file, path), "{file} {path}");
@@ -104,6 +96,7 @@ mod tests {
             ("window/ops", "engine::point_to_point"),
             ("recovery/mod", "engine::WindowPart"),
             ("collective/run", "engine::EngineCore"),
+            ("collective/run", "engine::Engine"),
             ("point_to_point/send", "engine::Engine"),
             ("window/ops", "engine::Engine"),
             ("recovery/agreements", "engine::Engine"),

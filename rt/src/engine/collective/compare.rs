@@ -22,10 +22,7 @@ use ripstop_fabric::driver::DownCause;
 
 use super::{CollectivePart, disagreements::CallDisagreements};
 use crate::{
-    engine::{
-        Engine,
-        commons::{collective_registry::CollectiveFailure, program_events::ProgramEvent},
-    },
+    engine::commons::{collective_registry::CollectiveFailure, program_events::ProgramEvent},
     error::ErrorKind,
     group::{CommRank, RankGroup, WorldRank},
     proto::collective_id::CollectiveId,
@@ -163,38 +160,6 @@ impl CallComparisons {
     }
 }
 
-impl Engine {
-    /// Begins to compare calls on all communicators. `closing` is the number of collectives that this rank has begun on the
-    /// world, if it begins no others. Returns false if neither this rank nor a leaving peer has called any collective.
-    pub(crate) fn begin_comparison(&mut self, closing: Option<u32>) -> bool {
-        let has_begun =
-            closing.is_some_and(|begun| begun > 0) && self.core.p2p.common.peers.size() > 1;
-        if !has_begun
-            && self
-                .core
-                .collectives()
-                .disagreements()
-                .compared_contexts()
-                .is_empty()
-        {
-            return false;
-        }
-        self.core.programs.compared.closing = closing;
-        self.compare_again();
-        true
-    }
-
-    /// Notifies the peers again. A peer that does not close yet may have called the same number of collectives meanwhile.
-    pub(crate) fn compare_again(&mut self) {
-        for ctx in self.core.collectives().disagreements().compared_contexts() {
-            let sent = &mut self.core.programs.compared.sent;
-            sent.retain(|(of, _), _| *of != ctx);
-            self.core.collectives().compare(ctx);
-        }
-        self.flush();
-    }
-}
-
 /// What a comparison of calls has found.
 enum CallComparison {
     /// Calls of another rank have still to come.
@@ -206,6 +171,26 @@ enum CallComparison {
 }
 
 impl CollectivePart<'_> {
+    /// Begins to compare calls, as `Engine::begin_comparison` says.
+    pub(in crate::engine) fn begin_comparison(&mut self, closing: Option<u32>) -> bool {
+        let has_begun = closing.is_some_and(|begun| begun > 0) && self.p2p.common.peers.size() > 1;
+        if !has_begun && self.disagreements().compared_contexts().is_empty() {
+            return false;
+        }
+        self.programs.compared.closing = closing;
+        self.compare_again();
+        true
+    }
+
+    /// Notifies the peers again. A peer that does not close yet may have called the same number of collectives meanwhile.
+    pub(in crate::engine) fn compare_again(&mut self) {
+        for ctx in self.disagreements().compared_contexts() {
+            let sent = &mut self.programs.compared.sent;
+            sent.retain(|(of, _), _| *of != ctx);
+            self.compare(ctx);
+        }
+    }
+
     /// Compares the calls received for this communicator with those of this rank, and revokes its collectives if they differ.
     /// Returns true if no more has to be received.
     pub(super) fn compare(&mut self, ctx: u32) -> bool {

@@ -6,10 +6,7 @@ use std::collections::BTreeSet;
 
 use super::{CollectivePart, CollectiveProgress};
 use crate::{
-    engine::{
-        Engine,
-        commons::collective_registry::{CollectiveFailure, is_before},
-    },
+    engine::commons::collective_registry::{CollectiveFailure, is_before},
     error::ErrorKind,
     group::WorldRank,
     proto::collective_id::CollectiveId,
@@ -18,16 +15,6 @@ use crate::{
         wire::{ProgramHeader, WireKind},
     },
 };
-
-impl Engine {
-    /// Fails a creation: notifies all members, and allows no later collective on the communicator.
-    pub(crate) fn abort_creation(&mut self, id: CollectiveId, kind: &ErrorKind) {
-        let why = CollectiveFailure::of(kind, self.core.p2p.common.me);
-        self.core.collectives().revoke(id, why);
-        self.core.p2p.common.calls.was_told(id); // by the error it returns
-        self.flush();
-    }
-}
 
 impl CollectiveProgress<'_> {
     /// Ends a creation. Returns an error if a member called another collective before, so that the creation does not count.
@@ -38,6 +25,13 @@ impl CollectiveProgress<'_> {
 }
 
 impl CollectivePart<'_> {
+    /// Fails a creation: notifies all members, and allows no later collective on the communicator.
+    pub(in crate::engine) fn abort_creation(&mut self, id: CollectiveId, kind: &ErrorKind) {
+        let why = CollectiveFailure::of(kind, self.p2p.common.me);
+        self.revoke(id, why);
+        self.p2p.common.calls.was_told(id); // by the error it returns
+    }
+
     /// Returns the error of a creation on a communicator with no more collectives, as for any
     /// [call](crate::engine::commons::collective_registry::CollectiveRegistry::report_revocation).
     pub(crate) fn why_revoked(&mut self, id: CollectiveId) -> Option<ErrorKind> {

@@ -6,10 +6,7 @@ use super::{
     run::{ProgramRun, StepExecutor},
 };
 use crate::{
-    engine::{
-        Engine,
-        commons::program_events::{ProgramEvent, ProgramJob},
-    },
+    engine::commons::program_events::{ProgramEvent, ProgramJob},
     error::ErrorKind,
     group::{CommRank, WorldRank},
     offload::StepAction,
@@ -17,36 +14,26 @@ use crate::{
     proto::wire::OpId,
 };
 
-impl Engine {
-    /// Completes a job. The caller must drop what is left in it, without holding a lock.
-    pub(crate) fn complete_job(&mut self, job: &mut ProgramJob) {
-        let Some(run) = self.core.programs.get(job.run) else {
-            return; // the driver is closed and the program's memory was given up
+impl CollectivePart<'_> {
+    /// Records that a job has ended. Returns false if its program's memory was given up, because the driver is closed.
+    pub(in crate::engine) fn note_job_over(&mut self, job: &mut ProgramJob) -> bool {
+        let Some(run) = self.programs.get(job.run) else {
+            return false;
         };
         run.landed(job.step);
         run.reducer = job.work.reducer.take().or_else(|| run.reducer.take());
         run.panic = run.panic.take().or_else(|| job.panic.take());
         let panicked = run.panic.is_some();
-        let offloaded = self.core.collectives().listed_job_over(job.run, job.step);
-        if let Some(run) = self
-            .core
-            .programs
-            .get(job.run)
-            .filter(|_| !panicked && !offloaded)
-        {
+        let offloaded = self.listed_job_over(job.run, job.step);
+        let run = self.programs.get(job.run);
+        if let Some(run) = run.filter(|_| !panicked && !offloaded) {
             run.over(job.step);
         }
         if panicked {
-            let me = self.core.p2p.common.me.0 as usize;
-            self.core
-                .collectives()
-                .fail(job.run, ErrorKind::Aborted { rank: me });
+            let me = self.p2p.common.me.0 as usize;
+            self.fail(job.run, ErrorKind::Aborted { rank: me });
         }
-        if self.core.p2p.common.ended {
-            return self.core.end_collectives();
-        }
-        self.core.p2p.common.mark_dirty(job.run);
-        self.flush();
+        true
     }
 }
 
@@ -73,7 +60,7 @@ impl CollectiveProgress<'_> {
         }
     }
 
-    pub(super) fn advance_run(&mut self, index: u32) {
+    pub(in crate::engine) fn advance_run(&mut self, index: u32) {
         let place = self.part.programs.runs.get_mut(index as usize);
         let Some(mut run) = place.and_then(Option::take) else {
             return; // it has ended because of an earlier report

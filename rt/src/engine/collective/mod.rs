@@ -1,12 +1,12 @@
 //! Programs: collectives that progress on any driver while the application computes.
 //!
 //! A program's messages are operations like all others, in areas of its memory and without a future. When one completes, the
-//! program is notified. The notification is queued, because handlers must not call the driver. [`Engine::flush`] then begins the
-//! steps that have waited for the message. So each thread that makes turns, of the application or of the agent, carries programs
-//! on, and there is only one waker, for the end.
+//! program is notified. The notification is queued, because handlers must not call the driver. [`CollectiveProgress`] then
+//! begins the steps that have waited for the message. So each thread that makes turns, of the application or of the agent,
+//! carries programs on, and there is only one waker, for the end.
 //!
 //! Reductions run code of the application, and long copies take time. So both are [`ProgramJob`](super::ProgramJob)s: the thread
-//! that made the turn runs them after it has released the lock, and then [reports](Engine::complete_job) them.
+//! that made the turn runs them after it has released the lock, and then [reports](CollectivePart::note_job_over) them.
 //!
 //! A program keeps its buffers until all its messages and jobs are complete, even if it fails.
 
@@ -38,14 +38,13 @@ use std::{
     sync::Arc,
 };
 
-pub(super) use self::fail::AbortResult;
-pub(super) use self::offloaded::list_max;
 pub(crate) use self::{
     borrowed_call::BorrowedCall,
     end::RunOutcome,
     execution::{CollectiveExecution, ExecutionRequest},
     single_round::{SingleRoundPoll, SingleRoundProgress, SingleRoundRun},
 };
+pub(super) use self::{fail::AbortResult, offloaded::list_max, single_round::LeftSingleRound};
 use ripstop_fabric::driver::{DownCause, Driver};
 
 use self::{
@@ -53,7 +52,7 @@ use self::{
     run::{ProgramRun, RunScratch},
     task_list_slots::{TaskListSlot, TaskListSlotId},
 };
-use super::{Engine, PointToPoint, point_to_point::MessageTransmitter, stall_probe::StallProbe};
+use super::{PointToPoint, point_to_point::MessageTransmitter, stall_probe::StallProbe};
 use crate::{
     buffer::{RecvBuf, SendBuf, TypeSig},
     error::ErrorKind,
@@ -165,7 +164,7 @@ pub(crate) struct RunCall {
 pub(crate) struct RunTicket<I, O> {
     pub(crate) buffers: OpTicket<(I, O)>,
     /// Index of the program, valid while it is in flight.
-    run: u32,
+    pub(in crate::engine) run: u32,
 }
 
 impl Deref for LazyProgramTable {
@@ -288,30 +287,20 @@ impl ProgramTable {
     }
 }
 
-impl Engine {
-    /// Begins a program, which then progresses by itself. If `over` is given, the program has already begun by collective slots,
-    /// and that number of steps in single-round order is complete.
-    pub(crate) fn run<I: SendBuf, O: RecvBuf>(
+impl CollectivePart<'_> {
+    /// Begins a program, none of whose steps begin yet.
+    pub(in crate::engine) fn begin_run<I: SendBuf, O: RecvBuf>(
         &mut self,
         call: RunCall,
         buffers: ProgramBuffers<I, O>,
         over: Option<usize>,
     ) -> RunTicket<I, O> {
-        self.preconnect(&call.group, &call.program);
-        let (buffers, areas) = self.core.p2p.common.ops.hold_pair(call.op_info(), buffers);
-        self.core.trace_run(&call, buffers.op);
-        let run = self.core.collectives().begin(call, buffers.op, areas, over);
-        if self.core.p2p.common.ended {
-            self.core.end_collectives();
-        } else {
-            self.collectives().advance_run(run);
-        }
-        self.flush();
+        let (buffers, areas) = self.p2p.common.ops.hold_pair(call.op_info(), buffers);
+        self.trace_run(&call, buffers.op);
+        let run = self.begin(call, buffers.op, areas, over);
         RunTicket { buffers, run }
     }
-}
 
-impl CollectivePart<'_> {
     fn begin(
         &mut self,
         mut call: RunCall,

@@ -7,7 +7,11 @@
 //! A program that fails is canceled. Peers may still be allowed to put, so the buffers are returned only when they report that
 //! they put no more.
 
-use std::{collections::BTreeSet, io, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    sync::Arc,
+};
 
 use ripstop_fabric::driver::{CommandFailure, CommandToken, DownCause, Driver};
 
@@ -19,7 +23,7 @@ use super::{
 };
 use crate::{
     engine::{
-        Engine, OneSidedCommand,
+        OneSidedCommand,
         commons::{
             collective_registry::{CollectiveFailure, is_before},
             program_events::{TOKENS, TaskListEvent},
@@ -137,26 +141,6 @@ impl ProgramTable {
         let mut runs = (0..).zip(&self.runs);
         let found = runs.find(|(_, run)| run.as_deref().is_some_and(is_it));
         found.map(|(index, _)| index)
-    }
-}
-
-impl Engine {
-    /// Notifies the ranks that have allowed this rank to send what it will not send, before the driver closes.
-    pub(in crate::engine) fn turn_invitations_down(&mut self) {
-        let core = &mut self.core;
-        if core.programs.slots.is_empty() {
-            return;
-        }
-        let slots = std::mem::take(&mut core.programs.slots);
-        // Remove the names before the check, so that a rank that comes after it finds no slot.
-        slots
-            .values()
-            .for_each(|entry| core.collectives().unname(entry));
-        self.flush();
-        for (id, entry) in slots {
-            self.core.collectives().turn_down(id, &entry);
-        }
-        self.flush();
     }
 }
 
@@ -359,8 +343,18 @@ impl CollectivePart<'_> {
         group.members().find_map(down)
     }
 
+    /// Takes the slots of all task lists, and removes their names, so that a rank that comes later finds no slot.
+    pub(in crate::engine) fn take_slots(&mut self) -> BTreeMap<TaskListSlotId, TaskListSlot> {
+        if self.programs.slots.is_empty() {
+            return BTreeMap::new();
+        }
+        let slots = std::mem::take(&mut self.programs.slots);
+        slots.values().for_each(|slot| self.unname(slot));
+        slots
+    }
+
     /// Notifies the ranks that have allowed this rank to send in this slot what it will not send.
-    pub(super) fn turn_down(&mut self, id: TaskListSlotId, entry: &TaskListSlot) {
+    pub(in crate::engine) fn turn_down(&mut self, id: TaskListSlotId, entry: &TaskListSlot) {
         let slots = slots_of(entry.slot.size());
         let next = self.p2p.common.calls.next(id.context);
         // A tag of this slot after all collectives that a peer may still complete.

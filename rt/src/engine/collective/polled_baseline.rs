@@ -3,19 +3,17 @@
 //! Messages arrive and steps complete at any time, but the next steps begin in a poll. If the future is dropped, its program
 //! advances by itself, because peers wait for it.
 
-use super::CollectivePart;
-use super::RunTicket;
-use crate::engine::Engine;
+use super::{CollectivePart, CollectiveProgress, RunTicket};
 
-impl Engine {
-    /// Advances a program when its future is polled.
-    pub(crate) fn carry_on<I, O>(&mut self, ticket: &RunTicket<I, O>) {
-        if let Some(run) = self.core.collectives().run_of(ticket) {
-            run.stirred = false;
-            self.collectives().advance_run(ticket.run);
-            self.core.stop_stall_probe();
-            self.flush();
-        }
+impl CollectiveProgress<'_> {
+    /// Advances a program whose future is polled. Returns false if the program has ended.
+    pub(in crate::engine) fn advance_polled<I, O>(&mut self, ticket: &RunTicket<I, O>) -> bool {
+        let Some(run) = self.part.run_of(ticket) else {
+            return false;
+        };
+        run.stirred = false;
+        self.advance_run(ticket.run);
+        true
     }
 }
 

@@ -15,11 +15,13 @@ use std::{hint, mem};
 
 use ripstop_fabric::driver::{PayloadView, SlotName};
 
-use super::{BorrowedCall, CollectiveExecution, CollectivePart};
-use super::{ProgramTable, RunCall, RunTicket, collective_slots::slot_name};
+use super::{
+    BorrowedCall, CollectiveExecution, CollectivePart, CollectiveProgress, ProgramTable, RunCall,
+    collective_slots::slot_name,
+};
 use crate::{
     buffer::{RecvBuf, SendBuf},
-    engine::{Engine, EngineCommons, commons::collective_registry::CollectiveFailure},
+    engine::{EngineCommons, commons::collective_registry::CollectiveFailure},
     group::{CommRank, WorldRank},
     offload::{CollectiveProgram, StepAction},
     ops::{BufferArea, ErasedReducer, ProgramBuffers, RunMemory},
@@ -38,6 +40,16 @@ pub(crate) struct SingleRoundRun<I, O> {
     call: Box<RunCall>,
     buffers: ProgramBuffers<I, O>,
     progress: SingleRoundProgress,
+}
+
+/// What a single-round run leaves to a normal one.
+pub(in crate::engine) struct LeftSingleRound<I, O> {
+    pub(in crate::engine) call: RunCall,
+    /// The box of the call, for reuse.
+    pub(in crate::engine) room: Box<RunCall>,
+    pub(in crate::engine) buffers: ProgramBuffers<I, O>,
+    /// Number of completed steps, if peers wait for messages of this run.
+    pub(in crate::engine) over: Option<usize>,
 }
 
 /// How far a single-round run has come.
@@ -60,7 +72,7 @@ pub(crate) enum SingleRoundPoll {
     Fallback,
 }
 
-impl Engine {
+impl CollectiveProgress<'_> {
     /// Does the steps that wait for no message, in buffers at these places. Returns `Done` if all of them are complete; then the
     /// whole run [may be](SingleRoundProgress::has_ended).
     #[inline]
@@ -70,11 +82,11 @@ impl Engine {
         areas: [BufferArea; 2],
         progress: &mut SingleRoundProgress,
     ) -> SingleRoundPoll {
-        self.core.trace_collective(call);
+        self.part.trace_collective(call);
         let Some(single_round) = call.program.single_round() else {
             return SingleRoundPoll::Fallback;
         };
-        let common = &self.core.p2p.common;
+        let common = &self.part.p2p.common;
         let facts = call.execution_facts(common, true);
         let is_usual = || call.is_usual(common, areas);
         if CollectiveExecution::choose(call.request, facts, is_usual)
@@ -82,7 +94,7 @@ impl Engine {
         {
             return SingleRoundPoll::Fallback;
         }
-        let programs = &mut self.core.programs;
+        let programs = &mut self.part.programs;
         let Some(memory) = programs.single_round_memory(call.program, areas) else {
             return SingleRoundPoll::Fallback;
         };
@@ -91,7 +103,7 @@ impl Engine {
         let sent = self.send_in_order(call, steps, &memory);
         progress.over += sent;
         if sent < steps.len() {
-            self.core.programs.keep_single_round_memory(memory);
+            self.part.programs.keep_single_round_memory(memory);
             return SingleRoundPoll::Pending;
         }
         // A rank that receives nothing is complete, and so is the last rank to come. This first check reads what has arrived
@@ -104,7 +116,7 @@ impl Engine {
                 found => found,
             }
         };
-        self.core.programs.keep_single_round_memory(memory);
+        self.part.programs.keep_single_round_memory(memory);
         match found {
             // A message too long for a collective slot will be offered, and its sender waits until this rank fetches it.
             SingleRoundPoll::Pending if self.is_offered_some(call) => SingleRoundPoll::Fallback,
@@ -143,7 +155,7 @@ impl Engine {
     ) -> usize {
         let name = call.slot_name();
         // The driver is asked for its slots once, and only if there is a peer.
-        let (mut driver, mut slots) = (Some(&mut self.driver), None);
+        let (mut driver, mut slots) = (Some(&mut *self.driver), None);
         let mut last = None;
         for (over, &at) in steps.iter().enumerate() {
             match &call.program.step(at as usize).action {
@@ -169,7 +181,7 @@ impl Engine {
 
     /// Returns true if the call receives a message that may be too long for a collective slot.
     fn is_offered_some(&self, call: &BorrowedCall<'_>) -> bool {
-        call.program.recv_max() > self.core.p2p.common.paths.eager_max_of_all()
+        call.program.recv_max() > self.part.p2p.common.paths.eager_max_of_all()
     }
 
     /// Polls the program: if all its messages have come, does the remaining steps.
@@ -183,7 +195,7 @@ impl Engine {
                 self.end_single_round(call, run.buffers.areas(), &mut run.progress)
             }
             found => {
-                self.core.p2p.common.trace_collective_wait(call.id);
+                self.part.p2p.common.trace_collective_wait(call.id);
                 found
             }
         }
@@ -197,12 +209,12 @@ impl Engine {
         areas: [BufferArea; 2],
         progress: &mut SingleRoundProgress,
     ) -> SingleRoundPoll {
-        let programs = &mut self.core.programs;
+        let programs = &mut self.part.programs;
         let Some(memory) = programs.single_round_memory(call.program, areas) else {
             return SingleRoundPoll::Fallback;
         };
         let found = self.receive_single_round(call, &memory, progress);
-        self.core.programs.keep_single_round_memory(memory);
+        self.part.programs.keep_single_round_memory(memory);
         found
     }
 
@@ -210,7 +222,7 @@ impl Engine {
     #[inline]
     fn find(&mut self, call: &BorrowedCall<'_>) -> SingleRoundPoll {
         let (name, sig) = (call.slot_name(), call.sig);
-        let (mut driver, mut slots) = (Some(&mut self.driver), None);
+        let (mut driver, mut slots) = (Some(&mut *self.driver), None);
         for from in call.awaited() {
             let slots = slots.get_or_insert_with(|| driver.take()?.named_slots());
             let slots = slots.as_ref();
@@ -224,7 +236,7 @@ impl Engine {
 
     /// Returns how to go on if an awaited message has not come. `its` is what its sender stored with a message of that name.
     fn after_missing(&self, call: &BorrowedCall<'_>, its: Option<u64>) -> SingleRoundPoll {
-        if its.is_none() && call.is_calm(&self.core.p2p.common) {
+        if its.is_none() && call.is_calm(&self.part.p2p.common) {
             SingleRoundPoll::Pending
         } else {
             SingleRoundPoll::Fallback
@@ -240,7 +252,7 @@ impl Engine {
         memory: &RunMemory,
         progress: &mut SingleRoundProgress,
     ) -> SingleRoundPoll {
-        if call.is_revoked(&self.core.p2p.common) {
+        if call.is_revoked(&self.part.p2p.common) {
             return SingleRoundPoll::Fallback;
         }
         let name = call.slot_name();
@@ -256,46 +268,28 @@ impl Engine {
                 slots.take_expected_slot(from, name, call.sig, &mut fill)
             });
             match taken {
-                Ok(taken)
-                    if taken.filled && self.collectives().is_calm_behind(&taken, from, name) => {}
+                Ok(taken) if taken.filled && self.is_calm_behind(&taken, from, name) => {}
                 Err(its) if call.awaits_one() => return self.after_missing(call, its),
                 _ => {
-                    self.core.collectives().fail_call(call, from);
+                    self.part.fail_call(call, from);
                     return SingleRoundPoll::Fallback;
                 }
             }
         }
-        let calls = &mut self.core.p2p.common.calls;
+        let calls = &mut self.part.p2p.common.calls;
         calls.note_over(call.id, call.sig, call.at);
-        self.core.p2p.common.ops.note_collective();
-        self.core.p2p.common.trace_collective_end(call.id);
+        self.part.p2p.common.ops.note_collective();
+        self.part.p2p.common.trace_collective_end(call.id);
         progress.ended = true;
         SingleRoundPoll::Done
-    }
-
-    /// Turns a single-round run into a normal one. Also returns the box of the call, for reuse.
-    pub(crate) fn convert_to_run<I: SendBuf, O: RecvBuf>(
-        &mut self,
-        run: SingleRoundRun<I, O>,
-    ) -> (RunTicket<I, O>, Box<RunCall>) {
-        let SingleRoundRun {
-            call: mut room,
-            buffers,
-            progress,
-        } = run;
-        debug_assert!(!progress.ended, "what it received is taken");
-        let call = room.leave();
-        let over = progress.has_begun.then_some(progress.over);
-        (self.run(call, buffers, over), room)
     }
 
     /// Returns true if awaiting the program would not wait: each message has come, or will never come.
     pub(crate) fn is_single_round_done<I, O>(&mut self, run: &SingleRoundRun<I, O>) -> bool {
         let call = &run.call.borrowed();
-        self.core.p2p.common.ended
+        self.part.p2p.common.ended
             || self
-                .core
-                .collectives()
+                .part
                 .begin_error(call, run.progress.has_begun)
                 .is_some()
             || call.awaited().all(|from| {
@@ -307,8 +301,8 @@ impl Engine {
                 self.driver
                     .named_slots()
                     .is_some_and(|slots| slots.peek_slot(from, call.slot_name()).is_some())
-                    || self.core.p2p.common.peers.down(from).is_some()
-                    || self.core.p2p.stored_for(want).is_some()
+                    || self.part.p2p.common.peers.down(from).is_some()
+                    || self.part.p2p.stored_for(want).is_some()
             })
     }
 }
@@ -330,6 +324,17 @@ impl<I: SendBuf, O: RecvBuf> SingleRoundRun<I, O> {
     /// Returns true if the program has completed, without checking any message.
     pub(crate) const fn has_ended(&self) -> bool {
         self.progress.has_ended()
+    }
+
+    /// Takes the program apart, to go on as a normal one.
+    pub(in crate::engine) fn leave(mut self) -> LeftSingleRound<I, O> {
+        debug_assert!(!self.progress.ended, "what it received is taken");
+        LeftSingleRound {
+            call: self.call.leave(),
+            room: self.call,
+            buffers: self.buffers,
+            over: self.progress.has_begun.then_some(self.progress.over),
+        }
     }
 
     /// Returns the two buffers and the call of a completed program.

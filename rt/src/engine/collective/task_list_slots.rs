@@ -31,7 +31,7 @@ use crate::{
 
 /// Names a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct TaskListSlotId {
+pub(in crate::engine) struct TaskListSlotId {
     /// Context of the communicator's collectives.
     pub(super) context: u32,
     /// Number of the slot among those of the communicator.
@@ -63,7 +63,7 @@ impl TaskListSlotId {
 }
 
 /// A slot, and the programs that use it in turn.
-pub(super) struct TaskListSlot {
+pub(in crate::engine) struct TaskListSlot {
     pub(super) slot: OffloadSlot,
     running: Option<u32>,
     /// Programs that wait for the slot, in order.

@@ -254,7 +254,7 @@ fn a_question_remains_after_a_test_for_completion_of_a_collective() {
     assert!(
         [(); 2]
             .iter()
-            .all(|()| engine.is_single_round_done(&single_round))
+            .all(|()| engine.collectives().is_single_round_done(&single_round))
     );
     let (answer, _) = engine.convert_to_run(single_round);
     world.run_for(10 * TICK);
