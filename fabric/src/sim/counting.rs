@@ -4,8 +4,9 @@ use super::{
     exports::GrantedMemory,
     host::SimHost,
     named_regions::ParkedCommand,
+    packets::{PacketPayload, SimCompletion, SimFailure, SimPacket},
     slab::index,
-    world::{PacketPayload, SimCompletion, SimFailure, SimPacket, SimWorld, ps},
+    world::{SimWorld, ps},
 };
 use crate::{
     driver::CommandToken,

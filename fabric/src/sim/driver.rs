@@ -10,8 +10,9 @@ use rustix::event::{EventfdFlags, eventfd};
 use super::{
     Cluster, ClusterConfig, Model, Transport,
     onesided::SimOpKind,
+    packets::{PacketPayload, SimCompletion, SimFailure, SimPacket},
     slab::index,
-    world::{PacketPayload, SimCompletion, SimFailure, SimPacket, SimWorld},
+    world::SimWorld,
 };
 use crate::{
     driver::{

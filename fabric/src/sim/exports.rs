@@ -6,7 +6,7 @@ use std::{
     sync::Weak,
 };
 
-use super::{host::SimHost, named_regions::ParkedCommand, world::SimFailure};
+use super::{host::SimHost, named_regions::ParkedCommand, packets::SimFailure};
 use crate::{
     driver::{AccessPolicy, LocalRange, WorldRank},
     memory::{MemoryRegion, RemoteRegion, WeakRegion},

@@ -6,10 +6,11 @@ use super::{
     exports::SimExports,
     heap::{NEVER, SimEvent, SimTime},
     link::{PacketInbox, SimLink},
+    packets::{PacketPayload, SimCompletion, SimPacket},
     slab::index,
     stats::HostCounts,
     tasks::SimTaskLists,
-    world::{PacketPayload, SimCompletion, SimPacket, SimWorld, ps},
+    world::{SimWorld, ps},
 };
 use crate::{driver::DownCause, offload::ThresholdWatches};
 

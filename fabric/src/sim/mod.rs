@@ -30,6 +30,7 @@ mod model;
 mod named_regions;
 mod network;
 mod onesided;
+mod packets;
 mod segments;
 mod slab;
 mod stats;

@@ -16,9 +16,10 @@ use super::{
     exports::GrantedMemory,
     heap::{OpKey, SimEvent},
     named_regions::ParkedCommand,
+    packets::{PacketPayload, SimCompletion, SimFailure, SimPacket},
     slab::{NO_SLOT, index},
     tasks::{ResolvedPut, SimStartedTask},
-    world::{PacketPayload, SimCompletion, SimFailure, SimPacket, SimWorld, ps},
+    world::{SimWorld, ps},
 };
 use crate::{
     driver::{AtomicOp, CommandToken, LocalRange},

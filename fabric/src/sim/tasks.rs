@@ -10,9 +10,10 @@ use std::collections::{BTreeMap, VecDeque};
 use super::{
     heap::{SimEvent, SimTime},
     onesided::SimOpKind,
+    packets::{PacketPayload, SimCompletion, SimFailure, SimPacket},
     slab::{SimSlab, index},
     task_costs::{calls_of, operations_of},
-    world::{PacketPayload, SimCompletion, SimFailure, SimPacket, SimWorld, ps},
+    world::{SimWorld, ps},
 };
 use crate::{
     driver::{CommandToken, LocalRange},

@@ -5,10 +5,7 @@
 //! [`Transport::Datagram`](super::super::Transport::Datagram). Here this only costs time.
 
 use super::{ConnectState, SimWorld};
-use crate::sim::{
-    heap::SimTime,
-    world::{PacketPayload, ps},
-};
+use crate::sim::{heap::SimTime, packets::PacketPayload, world::ps};
 
 /// Means by which a packet is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,8 +20,9 @@ use super::{
     heap::{NEVER, SimEvent, SimTime},
     link::PacketInbox,
     network::RankPair,
+    packets::PacketPayload,
     slab::{NO_SLOT, SimSlab, index},
-    world::{PacketPayload, SimWorld},
+    world::SimWorld,
 };
 use crate::{
     connect::{

@@ -23,8 +23,9 @@ use super::{
     goback::{GoBackAnswer, GoBackHeader, GoBackReceiver, GoBackSender, ReceiveSlotPool},
     heap::{SimEvent, SimTime},
     network::{RankPair, WireLoad},
+    packets::PacketPayload,
     slab::{SimSlab, index},
-    world::{PacketPayload, SimWorld},
+    world::SimWorld,
 };
 
 /// Faults, and what repairs them.

@@ -4,8 +4,9 @@ use super::{
     super::{
         goback::ReceiveSlotPool,
         heap::{NEVER, SimEvent},
+        packets::PacketPayload,
         slab::index,
-        world::{PacketPayload, SimWorld},
+        world::SimWorld,
     },
     SLACK_MIN,
 };
