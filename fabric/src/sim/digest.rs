@@ -1,5 +1,7 @@
 //! One number for a whole run.
 
+use crate::driver::LocalRange;
+
 /// A hash of everything that was mixed in, and of the order. For comparing runs, not for security.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RunDigest(u64);
@@ -27,10 +29,30 @@ impl RunDigest {
         self.mix(u64::from_le_bytes(last));
     }
 
+    /// Mixes in `len` bytes. `read` copies a piece of them out, from an offset on.
+    pub(super) fn mix_pieces(&mut self, len: usize, read: impl Fn(usize, &mut [u8])) {
+        let mut piece = [0; PIECE_LEN];
+        for at in (0..len).step_by(PIECE_LEN) {
+            let piece = &mut piece[..PIECE_LEN.min(len - at)];
+            read(at, piece);
+            self.mix_bytes(piece);
+        }
+    }
+
+    /// Mixes in the bytes of a range, such as those that a put has read or a get has written.
+    pub(super) fn mix_range(&mut self, range: LocalRange) {
+        self.mix_pieces(range.len(), |at, piece| {
+            range.slice(at, piece.len()).read(piece);
+        });
+    }
+
     pub(super) const fn get(self) -> u64 {
         self.0
     }
 }
+
+/// Bytes copied out at a time to be hashed.
+const PIECE_LEN: usize = 4096;
 
 #[cfg(test)]
 mod tests {

@@ -307,7 +307,7 @@ impl SimWorld {
         self.take(rank, u32::MAX, &mut left);
         left.into_iter()
             .for_each(|packet| self.recycle(packet.bytes));
-        self.forget_ops(rank);
+        self.ops.remove_origin(rank);
         let host = &mut self.hosts[index(rank)];
         host.state = life;
         host.bell = None;

@@ -30,6 +30,7 @@ mod model;
 mod named_regions;
 mod network;
 mod onesided;
+mod op_table;
 mod packets;
 mod segments;
 mod slab;

@@ -7,17 +7,17 @@
 //! - A get reads when its request reaches the target, and completes when the last byte is back.
 //! - The bytes are copied between the two ranges in this process at that moment.
 //!
-//! An operation touches the origin's memory only while it is in `SimWorld::ops`. It touches the target's memory only if the
-//! target is open and neither end was notified that the other is down. Both are checked right before the access, so no memory is
-//! touched after its owner was notified that it is free. An operation leaves `ops` when its end is reported, when its origin
-//! closes, and when either end is given up.
+//! An operation touches the origin's memory only while it is in the [`SimOpTable`](super::op_table::SimOpTable). It touches the
+//! target's memory only if the target is open and neither end was notified that the other is down. Both are checked right before
+//! the access, so no memory is touched after its owner was notified that it is free. An operation leaves the table when its end
+//! is reported, when its origin closes, and when either end is given up.
 
 use super::{
     exports::GrantedMemory,
     heap::{OpKey, SimEvent},
     named_regions::ParkedCommand,
     packets::{PacketPayload, SimCompletion, SimFailure, SimPacket},
-    slab::{NO_SLOT, index},
+    slab::index,
     tasks::{ResolvedPut, SimStartedTask},
     world::{SimWorld, ps},
 };
@@ -30,7 +30,6 @@ use crate::{
 /// A command in flight.
 #[derive(Debug)]
 pub(super) struct SimOp {
-    serial: u32,
     pub(super) origin: u32,
     pub(super) target: u32,
     kind: SimOpKind,
@@ -43,11 +42,7 @@ pub(super) struct SimOp {
     /// The target's answer.
     outcome: Option<SimCompletion>,
     /// The task that this operation belongs to. Its end is not reported to the host.
-    task: Option<Box<SimStartedTask>>,
-    /// Slots of the next later and earlier operations of the same origin. A rank that ends visits its own operations only,
-    /// however many there are in all.
-    later: u32,
-    earlier: u32,
+    pub(super) task: Option<Box<SimStartedTask>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -134,7 +129,9 @@ impl SimWorld {
         match refusal {
             Some(why) => self.put_completion(target, origin, SimCompletion::Failed(token, why)),
             None => {
-                let op = self.start(SimOp::new(origin, target, kind, key, token));
+                let op = self
+                    .ops
+                    .insert(SimOp::new(origin, target, kind, key, token));
                 let at = posted + ps(self.model.nic.command_ns);
                 match kind {
                     SimOpKind::Put(..) | SimOpKind::PutInline(..) => self.stream_out(op, at),
@@ -150,43 +147,9 @@ impl SimWorld {
         true
     }
 
-    fn start(&mut self, op: SimOp) -> OpKey {
-        self.op_serial = self.op_serial.wrapping_add(1);
-        let serial = self.op_serial;
-        let origin = index(op.origin);
-        if self.latest_ops.len() <= origin {
-            self.latest_ops.resize(origin + 1, NO_SLOT);
-        }
-        let latest = &mut self.latest_ops[origin];
-        let earlier = *latest;
-        let slot = self.ops.insert(SimOp {
-            serial,
-            earlier,
-            ..op
-        });
-        *latest = slot;
-        if let Some(earlier) = self.ops.get_mut(earlier) {
-            earlier.later = slot;
-        }
-        OpKey { slot, serial }
-    }
-
-    /// Removes an operation, and unlinks it from the list of its origin.
-    fn remove_op(&mut self, slot: u32) -> SimOp {
-        let op = self.ops.remove(slot);
-        match self.ops.get_mut(op.later) {
-            Some(later) => later.earlier = op.earlier,
-            None => self.latest_ops[index(op.origin)] = op.earlier,
-        }
-        if let Some(earlier) = self.ops.get_mut(op.earlier) {
-            earlier.later = op.later;
-        }
-        op
-    }
-
     /// Starts to send chunks: one at a time per rail, so that the rail that is free first takes the next chunk.
     fn stream_out(&mut self, key: OpKey, at: u64) {
-        let Some(op) = self.op(key) else { return };
+        let Some(op) = self.ops.get(key) else { return };
         let by_processor = op.task.is_none() && self.network.is_inside(op.origin, op.target);
         let streams = if by_processor {
             1
@@ -201,7 +164,7 @@ impl SimWorld {
 
     /// Sends the next chunk, because a rail is free for it.
     pub(super) fn stream(&mut self, key: OpKey, rail: u8) {
-        let Some(op) = self.op(key).filter(|op| op.unsent > 0) else {
+        let Some(op) = self.ops.get(key).filter(|op| op.unsent > 0) else {
             return;
         };
         let (from, to) = match op.kind {
@@ -215,7 +178,7 @@ impl SimWorld {
         if self.is_killed(from) {
             return; // the end is reported together with the failure
         }
-        let op = &mut self.ops[key.slot];
+        let op = &mut self.ops[key];
         op.unsent -= 1;
         let more = op.unsent > 0;
         let chunk = SimPacket::new(from, to, PacketPayload::Chunk { op: key, len }, Vec::new());
@@ -228,7 +191,7 @@ impl SimWorld {
 
     /// Handles a request that has reached the target's adapter.
     pub(super) fn serve(&mut self, key: OpKey) {
-        let Some(op) = self.op(key) else { return };
+        let Some(op) = self.ops.get(key) else { return };
         let kind = op.kind;
         match self.act(key) {
             Some(Ok(_)) if matches!(kind, SimOpKind::Get(_)) => {
@@ -241,10 +204,10 @@ impl SimWorld {
 
     /// Handles a chunk that has arrived.
     pub(super) fn land(&mut self, key: OpKey) {
-        if self.op(key).is_none() {
+        if self.ops.get(key).is_none() {
             return;
         }
-        let op = &mut self.ops[key.slot];
+        let op = &mut self.ops[key];
         op.unlanded = op.unlanded.saturating_sub(1);
         if op.unlanded > 0 {
             return;
@@ -260,7 +223,7 @@ impl SimWorld {
 
     /// Completes an operation whose answer is back at the origin.
     pub(super) fn conclude(&mut self, key: OpKey) {
-        if let Some(outcome) = self.op(key).and_then(|op| op.outcome) {
+        if let Some(outcome) = self.ops.get(key).and_then(|op| op.outcome) {
             self.finish(key, outcome);
         }
     }
@@ -268,7 +231,7 @@ impl SimWorld {
     /// Accesses the target's memory for an operation. Returns `None` if there is no answer yet: from a killed target, or for a
     /// name not given.
     fn act(&mut self, key: OpKey) -> Option<Result<SimCompletion, SimFailure>> {
-        let op = self.op(key)?;
+        let op = self.ops.get(key)?;
         let (origin, target, token) = (op.origin, op.target, op.token);
         if self.is_killed(target) {
             return None;
@@ -280,7 +243,7 @@ impl SimWorld {
         if self.departed && self.knows_down(target, origin) {
             return Some(Err(SimFailure::PeerDown));
         }
-        let op = &self.ops[key.slot];
+        let op = &self.ops[key];
         let counter = op.kind.counts().and_then(RemoteCounter::name);
         let names = [op.key.name(), counter].into_iter().flatten();
         let host = &mut self.hosts[index(target)];
@@ -297,7 +260,7 @@ impl SimWorld {
         key: OpKey,
         token: CommandToken,
     ) -> Result<SimCompletion, SimFailure> {
-        let (op, host) = (&self.ops[key.slot], &self.hosts[index(target)]);
+        let (op, host) = (&self.ops[key], &self.hosts[index(target)]);
         let kind = op.kind;
         let counter = kind.counts().map(|key| host.counter(target, key));
         let counter = counter.transpose()?;
@@ -332,16 +295,16 @@ impl SimWorld {
         {
             match kind {
                 _ if self.lengths_only => {}
-                SimOpKind::Get(_) => {
-                    self.hash(local.len(), |at, piece| region.read(offset + at, piece))
-                }
-                _ => self.hash_range(local),
+                SimOpKind::Get(_) => self
+                    .digest
+                    .mix_pieces(local.len(), |at, piece| region.read(offset + at, piece)),
+                _ => self.digest.mix_range(local),
             }
             return Ok(SimCompletion::Complete(token));
         }
         let done = perform(kind, token, place)?;
         if let Some(local) = kind.local() {
-            self.hash_range(local);
+            self.digest.mix_range(local);
         }
         Ok(done)
     }
@@ -356,26 +319,9 @@ impl SimWorld {
                 .all(|range| host.has_allocated(rank, *range))
     }
 
-    /// Mixes in the bytes that a put has read or a get has written.
-    fn hash_range(&mut self, local: LocalRange) {
-        self.hash(local.len(), |at, piece| {
-            local.slice(at, piece.len()).read(piece);
-        });
-    }
-
-    /// Mixes `len` bytes into the digest. `read` copies a piece of them out, from an offset on.
-    fn hash(&mut self, len: usize, read: impl Fn(usize, &mut [u8])) {
-        let mut piece = [0; PIECE_LEN];
-        for at in (0..len).step_by(PIECE_LEN) {
-            let piece = &mut piece[..PIECE_LEN.min(len - at)];
-            read(at, piece);
-            self.digest.mix_bytes(piece);
-        }
-    }
-
     /// Resumes an operation that was parked at its target.
     pub(super) fn resume_op(&mut self, key: OpKey) {
-        match self.op(key).map(|op| op.kind) {
+        match self.ops.get(key).map(|op| op.kind) {
             Some(SimOpKind::Get(_)) => self.serve(key),
             Some(_) => {
                 if let Some(outcome) = self.act(key) {
@@ -387,7 +333,7 @@ impl SimWorld {
     }
 
     fn answer(&mut self, key: OpKey, outcome: Result<SimCompletion, SimFailure>) {
-        let op = &mut self.ops[key.slot];
+        let op = &mut self.ops[key];
         op.outcome = Some(outcome.unwrap_or_else(|why| SimCompletion::Failed(op.token, why)));
         let answer = SimPacket::new(op.target, op.origin, PacketPayload::Answer(key), Vec::new());
         self.dispatch(self.now, answer);
@@ -395,7 +341,7 @@ impl SimWorld {
 
     /// Removes an operation that has ended, and reports that to its origin.
     fn finish(&mut self, key: OpKey, notice: SimCompletion) {
-        let op = self.remove_op(key.slot);
+        let op = self.ops.remove(key);
         match (op.task, notice) {
             (None, notice) => self.put_completion(op.target, op.origin, notice),
             (Some(task), SimCompletion::Failed(_, why)) => {
@@ -426,67 +372,19 @@ impl SimWorld {
         }
         let mut op = SimOp::new(origin, target, kind, put.into, CommandToken(0));
         op.task = Some(Box::new(task));
-        let op = self.start(op);
+        let op = self.ops.insert(op);
         self.stream_out(op, at);
     }
 
     /// Fails the operations between two ranks of which one is down, so that their memory is not touched any more.
     pub(super) fn fail_between(&mut self, one: u32, other: u32) {
-        let pair = [(one, other), (other, one)];
-        for key in self.ops_of(&[one, other], |op| pair.contains(&(op.origin, op.target))) {
+        for key in self.ops.between(one, other) {
             // A failed task takes operations of other tasks of its token with it, so check whether each still exists.
-            if let Some(op) = self.op(key) {
+            if let Some(op) = self.ops.get(key) {
                 let failed = SimCompletion::Failed(op.token, SimFailure::PeerDown);
                 self.finish(key, failed);
             }
         }
-    }
-
-    /// Removes the operations of a token's tasks. Returns how many there were.
-    pub(super) fn forget_tasks(&mut self, origin: u32, token: CommandToken) -> usize {
-        let is_one = |op: &SimOp| op.task.as_ref().is_some_and(|task| task.is_of(token));
-        let keys = self.ops_of(&[origin], is_one);
-        for key in &keys {
-            self.remove_op(key.slot);
-        }
-        keys.len()
-    }
-
-    /// Removes the operations of a rank that has ended.
-    pub(super) fn forget_ops(&mut self, origin: u32) {
-        for key in self.ops_of(&[origin], |_| true) {
-            self.remove_op(key.slot);
-        }
-    }
-
-    /// Returns the operations that ranks have started, in the order of their slots.
-    fn ops_of(&self, origins: &[u32], wanted: impl Fn(&SimOp) -> bool) -> Vec<OpKey> {
-        let mut keys = Vec::new();
-        for &origin in origins {
-            let latest = self.latest_ops.get(index(origin));
-            let mut slot = latest.copied().unwrap_or(NO_SLOT);
-            while let Some(op) = self.ops.get(slot) {
-                if wanted(op) {
-                    let serial = op.serial;
-                    keys.push(OpKey { slot, serial });
-                }
-                slot = op.earlier;
-            }
-        }
-        keys.sort_unstable_by_key(|key| key.slot);
-        keys
-    }
-
-    /// Returns true if a packet is a chunk of a task's put.
-    pub(super) fn is_of_task(&self, cargo: PacketPayload) -> bool {
-        let PacketPayload::Chunk { op, .. } = cargo else {
-            return false;
-        };
-        self.op(op).is_some_and(|op| op.task.is_some())
-    }
-
-    fn op(&self, key: OpKey) -> Option<&SimOp> {
-        self.ops.get(key.slot).filter(|op| op.serial == key.serial)
     }
 }
 
@@ -500,7 +398,6 @@ impl SimOp {
     ) -> Self {
         let chunk = chunk_len(kind.bulk());
         let mut op = Self {
-            serial: 0,
             origin,
             target,
             kind,
@@ -511,8 +408,6 @@ impl SimOp {
             unlanded: 0,
             outcome: None,
             task: None,
-            later: NO_SLOT,
-            earlier: NO_SLOT,
         };
         op.unsent = op.chunks();
         op.unlanded = op.chunks();
@@ -572,7 +467,5 @@ const fn chunk_len(bulk: u64) -> u64 {
     }
 }
 
-/// Bytes copied out at a time to be hashed.
-const PIECE_LEN: usize = 4096;
 const CHUNK_LEN: u64 = 64 << 10;
 const CHUNKS_MAX: u64 = 256;

@@ -95,8 +95,7 @@ impl SimWorld {
     fn footprint(&self) -> usize {
         let each = size_of::<SimHost>() + size_of::<SimDriver>();
         let of_hosts: usize = self.hosts.iter().map(SimHost::footprint).sum();
-        let ops = self.ops.footprint() + self.latest_ops.capacity() * size_of::<u32>();
-        let under_way = self.heap.footprint() + self.packets.footprint() + ops;
+        let under_way = self.heap.footprint() + self.packets.footprint() + self.ops.footprint();
         let buffers = self.buffers.iter().map(Vec::capacity).sum::<usize>();
         self.hosts.capacity() * each
             + of_hosts

@@ -327,7 +327,7 @@ impl SimWorld {
     /// Stops a token: none of its tasks begins any more. When none is in flight any more, the host is notified of the reason.
     fn break_off(&mut self, rank: u32, token: CommandToken, why: SimFailure) {
         // Tasks that have left may wait at peers for a name that is never given. Do not wait for them.
-        let ended = self.forget_tasks(rank, token);
+        let ended = self.ops.remove_tasks(rank, token);
         let lists = self.hosts[index(rank)].lists.get_or_insert_default();
         lists.forget(token);
         let run = lists.runs.entry(token.0).or_default();

@@ -14,7 +14,7 @@ use super::{
     link::{LinkLimits, SimLink},
     model::{Model, NoiseDetours},
     network::{RankPair, SimNetwork, WireLoad},
-    onesided::SimOp,
+    op_table::SimOpTable,
     packets::{PacketPayload, SimCompletion, SimPacket},
     segments::SegmentLosses,
     slab::{SimSlab, index},
@@ -35,12 +35,7 @@ pub(super) struct SimWorld {
     pub(super) heap: EventHeap,
     pub(super) hosts: Vec<SimHost>,
     pub(super) packets: SimSlab<SimPacket>,
-    /// Puts, gets and atomics in flight.
-    pub(super) ops: SimSlab<SimOp>,
-    pub(super) op_serial: u32,
-    /// By origin, the last operation in flight, including those of tasks. Each operation names the one before. Only as long as
-    /// needed, so idle ranks take no room.
-    pub(super) latest_ops: Vec<u32>,
+    pub(super) ops: SimOpTable,
     pub(super) network: SimNetwork,
     /// Faults of packets, and what repairs them, if there are any faults.
     pub(super) wire: Option<Box<SimWire>>,
@@ -82,9 +77,7 @@ impl SimWorld {
             heap: EventHeap::default(),
             hosts: (0..config.ranks).map(|_| SimHost::new()).collect(),
             packets: SimSlab::new(),
-            ops: SimSlab::new(),
-            op_serial: 0,
-            latest_ops: Vec::new(),
+            ops: SimOpTable::new(),
             network: SimNetwork::new(&model, config.ranks),
             detours: NoiseDetours::new(model.host.noise, config.seed, config.ranks),
             running: None,
@@ -217,7 +210,7 @@ impl SimWorld {
     pub(super) fn send_undisturbed(&mut self, slot: u32, rail: u32, toll: SimTime) -> SimTime {
         let packet = &self.packets[slot];
         let (from, to, len) = (packet.from, packet.to, packet.len());
-        let passage = if self.network.is_inside(from, to) && self.is_of_task(packet.payload) {
+        let passage = if self.network.is_inside(from, to) && self.ops.is_of_task(packet.payload) {
             self.network.loop_back(self.now, from, len, rail)
         } else {
             let pair = RankPair::new(from, to);

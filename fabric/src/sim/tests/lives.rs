@@ -370,7 +370,7 @@ fn of_a_list_with_several_puts_to_a_killed_rank_its_owner_hears_once() {
     stage.run(|rank| match rank.me {
         2 if rank.now() < 2000 => Some(2000),
         2 if !std::mem::replace(&mut done, true) => {
-            assert_eq!(rank.cluster.lock().ops.iter().count(), 3);
+            assert_eq!(rank.cluster.lock().ops.len(), 3);
             rank.cluster.kill(1);
             None
         }
@@ -378,7 +378,7 @@ fn of_a_list_with_several_puts_to_a_killed_rank_its_owner_hears_once() {
     });
     let failed = |heard: &&Heard| matches!(heard, Heard::Failed(7));
     assert_eq!(stage.heard(0).iter().filter(failed).count(), 1);
-    assert_eq!(stage.cluster.lock().ops.iter().count(), 0);
+    assert_eq!(stage.cluster.lock().ops.len(), 0);
     assert_eq!(first_byte(&region), 0);
 }
 
