@@ -21,7 +21,7 @@ impl SimWorld {
             return;
         }
         let posted = self.spend(from, ps(self.model.host.send_ns));
-        let mut bytes = self.buffers.pop().unwrap_or_default();
+        let mut bytes = self.packets.buffer();
         bytes.extend_from_slice(bytemuck::bytes_of(&key));
         let packet = SimPacket::new(from, to, PacketPayload::Count(by), bytes);
         self.dispatch(posted + ps(self.model.nic.command_ns), packet);
@@ -32,7 +32,7 @@ impl SimWorld {
         let packet = &self.packets[slot];
         let (from, to) = (packet.from, packet.to);
         let key: RemoteCounter = bytemuck::pod_read_unaligned(&packet.bytes);
-        self.discard(slot);
+        self.packets.discard(slot);
         if !self.hosts[index(to)].is_open() {
             self.announce_close(to, from);
             return;

@@ -133,7 +133,7 @@ impl Driver for SimDriver {
         let mut world = self.cluster.lock();
         taken
             .drain(..)
-            .for_each(|packet| world.recycle(packet.bytes));
+            .for_each(|packet| world.packets.recycle(packet.bytes));
         world.taken = taken;
         TurnProgress { events }
     }

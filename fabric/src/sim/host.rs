@@ -306,7 +306,7 @@ impl SimWorld {
         let mut left = Vec::new();
         self.take(rank, u32::MAX, &mut left);
         left.into_iter()
-            .for_each(|packet| self.recycle(packet.bytes));
+            .for_each(|packet| self.packets.recycle(packet.bytes));
         self.ops.remove_origin(rank);
         let host = &mut self.hosts[index(rank)];
         host.state = life;

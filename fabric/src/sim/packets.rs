@@ -1,7 +1,17 @@
 //! Packets: messages, pieces of one-sided operations, and what adapters report.
 
-use super::heap::OpKey;
+use std::ops::{Index, IndexMut};
+
+use super::{heap::OpKey, slab::SimSlab};
 use crate::driver::{CommandToken, DownCause};
+
+/// All packets on their way, by slot.
+#[derive(Debug)]
+pub(super) struct PacketStore {
+    packets: SimSlab<SimPacket>,
+    /// Buffers of packets that arrived, kept for reuse.
+    buffers: Vec<Vec<u8>>,
+}
 
 /// A packet on its way to a rank: in a queue of its adapter, in the network, or in the inbox of its host.
 #[derive(Debug)]
@@ -99,3 +109,73 @@ impl SimPacket {
         }
     }
 }
+
+impl PacketStore {
+    pub(super) const fn new() -> Self {
+        Self {
+            packets: SimSlab::new(),
+            buffers: Vec::new(),
+        }
+    }
+
+    pub(super) fn insert(&mut self, packet: SimPacket) -> u32 {
+        self.packets.insert(packet)
+    }
+
+    pub(super) fn get(&self, slot: u32) -> Option<&SimPacket> {
+        self.packets.get(slot)
+    }
+
+    pub(super) fn remove(&mut self, slot: u32) -> SimPacket {
+        self.packets.remove(slot)
+    }
+
+    /// Removes a packet, and keeps its buffer for the next one.
+    pub(super) fn discard(&mut self, slot: u32) {
+        let packet = self.packets.remove(slot);
+        self.recycle(packet.bytes);
+    }
+
+    /// Returns an empty buffer for the next packet.
+    pub(super) fn buffer(&mut self) -> Vec<u8> {
+        self.buffers.pop().unwrap_or_default()
+    }
+
+    /// Keeps a buffer for the next packet, unless there are enough or it is large.
+    pub(super) fn recycle(&mut self, mut bytes: Vec<u8>) {
+        if self.buffers.len() < BUFFERS_MAX && (1..=BUFFER_LEN_MAX).contains(&bytes.capacity()) {
+            bytes.clear();
+            self.buffers.push(bytes);
+        }
+    }
+
+    /// Returns how many packets there are.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.packets.iter().count()
+    }
+
+    /// Returns how many bytes the packets and the kept buffers take, without the bytes of the packets.
+    pub(super) fn footprint(&self) -> usize {
+        self.packets.footprint() + self.buffers.iter().map(Vec::capacity).sum::<usize>()
+    }
+}
+
+impl Index<u32> for PacketStore {
+    type Output = SimPacket;
+
+    fn index(&self, slot: u32) -> &SimPacket {
+        &self.packets[slot]
+    }
+}
+
+impl IndexMut<u32> for PacketStore {
+    fn index_mut(&mut self, slot: u32) -> &mut SimPacket {
+        &mut self.packets[slot]
+    }
+}
+
+/// Most buffers kept. About as many packets are in flight in a busy moment of a thousand ranks.
+const BUFFERS_MAX: usize = 8192;
+/// Capacity above which buffers are freed. Kept buffers then take at most 8 MiB.
+const BUFFER_LEN_MAX: usize = 1024;

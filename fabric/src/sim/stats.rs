@@ -96,11 +96,9 @@ impl SimWorld {
         let each = size_of::<SimHost>() + size_of::<SimDriver>();
         let of_hosts: usize = self.hosts.iter().map(SimHost::footprint).sum();
         let under_way = self.heap.footprint() + self.packets.footprint() + self.ops.footprint();
-        let buffers = self.buffers.iter().map(Vec::capacity).sum::<usize>();
         self.hosts.capacity() * each
             + of_hosts
             + under_way
-            + buffers
             + self.network.footprint()
             + self.detours.footprint()
             + self.wire.as_ref().map_or(0, |wire| wire.footprint())

@@ -15,9 +15,9 @@ use super::{
     model::{Model, NoiseDetours},
     network::{RankPair, SimNetwork, WireLoad},
     op_table::SimOpTable,
-    packets::{PacketPayload, SimCompletion, SimPacket},
+    packets::{PacketPayload, PacketStore, SimCompletion, SimPacket},
     segments::SegmentLosses,
-    slab::{SimSlab, index},
+    slab::index,
     wire::SimWire,
 };
 use crate::driver::{Caps, ListLimits};
@@ -34,7 +34,7 @@ pub(super) struct SimWorld {
     pub(super) now: SimTime,
     pub(super) heap: EventHeap,
     pub(super) hosts: Vec<SimHost>,
-    pub(super) packets: SimSlab<SimPacket>,
+    pub(super) packets: PacketStore,
     pub(super) ops: SimOpTable,
     pub(super) network: SimNetwork,
     /// Faults of packets, and what repairs them, if there are any faults.
@@ -55,8 +55,6 @@ pub(super) struct SimWorld {
     pub(super) departed: bool,
     pub(super) stats: Stats,
     pub(super) digest: RunDigest,
-    /// Buffers of packets that arrived, kept for reuse.
-    pub(super) buffers: Vec<Vec<u8>>,
     /// Packets taken in a turn of progress. The vector is kept so that its memory is reused.
     pub(super) taken: Vec<SimPacket>,
 }
@@ -76,7 +74,7 @@ impl SimWorld {
             now: 0,
             heap: EventHeap::default(),
             hosts: (0..config.ranks).map(|_| SimHost::new()).collect(),
-            packets: SimSlab::new(),
+            packets: PacketStore::new(),
             ops: SimOpTable::new(),
             network: SimNetwork::new(&model, config.ranks),
             detours: NoiseDetours::new(model.host.noise, config.seed, config.ranks),
@@ -89,7 +87,6 @@ impl SimWorld {
             departed: false,
             stats: Stats::default(),
             digest: RunDigest::new(config.seed),
-            buffers: Vec::new(),
             taken: Vec::new(),
             wire,
             losses,
@@ -162,7 +159,7 @@ impl SimWorld {
         let host = &self.model.host;
         let cost = ps(host.send_ns) + host.copy_byte_ps * len as u64;
         let posted = self.spend(from, cost);
-        let mut bytes = self.buffers.pop().unwrap_or_default();
+        let mut bytes = self.packets.buffer();
         bytes.extend_from_slice(header);
         bytes.extend_from_slice(body);
         let header = u8::try_from(header.len()).unwrap_or(u8::MAX);
@@ -242,7 +239,7 @@ impl SimWorld {
             PacketPayload::Message { .. } | PacketPayload::Completion(_) => self.put_in_inbox(slot),
             PacketPayload::Count(by) => self.take_count(slot, by),
             _ => {
-                self.discard(slot);
+                self.packets.discard(slot);
                 match cargo {
                     PacketPayload::Chunk { op, .. } => self.land(op),
                     PacketPayload::Request(op) => self.serve(op),
@@ -282,7 +279,7 @@ impl SimWorld {
         if let PacketPayload::Message { copy: false, .. } = packet.payload {
             self.give_room(packet.from, packet.to, packet.bytes.len());
         }
-        self.discard(slot);
+        self.packets.discard(slot);
     }
 
     pub(super) fn put_in_inbox(&mut self, slot: u32) {
@@ -334,19 +331,6 @@ impl SimWorld {
             ) => {}
             PacketPayload::Completion(_) => host.commands -= 1,
             _ => {}
-        }
-    }
-
-    pub(super) fn discard(&mut self, slot: u32) {
-        let packet = self.packets.remove(slot);
-        self.recycle(packet.bytes);
-    }
-
-    /// Keeps a buffer for the next packet, unless there are enough or it is large.
-    pub(super) fn recycle(&mut self, mut bytes: Vec<u8>) {
-        if self.buffers.len() < BUFFERS_MAX && (1..=BUFFER_LEN_MAX).contains(&bytes.capacity()) {
-            bytes.clear();
-            self.buffers.push(bytes);
         }
     }
 
@@ -415,8 +399,3 @@ pub(super) enum RoomGrant {
 pub(super) const fn ps(ns: u64) -> SimTime {
     ns.saturating_mul(1000)
 }
-
-/// Most buffers kept. About as many packets are in flight in a busy moment of a thousand ranks.
-const BUFFERS_MAX: usize = 8192;
-/// Capacity above which buffers are freed. Kept buffers then take at most 8 MiB.
-const BUFFER_LEN_MAX: usize = 1024;
