@@ -5,7 +5,6 @@ use super::{
     host::SimHost,
     named_regions::ParkedCommand,
     packets::{PacketPayload, SimCompletion, SimFailure, SimPacket},
-    slab::index,
     world::{SimWorld, ps},
 };
 use crate::{
@@ -16,11 +15,13 @@ use crate::{
 impl SimWorld {
     /// Posts a count of a host.
     pub(super) fn send_count(&mut self, from: u32, to: u32, key: RemoteCounter, by: u64) {
-        self.check_rank(to);
-        if !self.hosts[index(from)].is_open() || self.link(from, to).down {
+        self.hosts.check_rank(to);
+        if !self.hosts[from].is_open() || self.hosts.link(from, to).down {
             return;
         }
-        let posted = self.spend(from, ps(self.model.host.send_ns));
+        let posted = self
+            .hosts
+            .spend(from, ps(self.model.host.send_ns), self.heap.now());
         let mut bytes = self.packets.buffer();
         bytes.extend_from_slice(bytemuck::bytes_of(&key));
         let packet = SimPacket::new(from, to, PacketPayload::Count(by), bytes);
@@ -33,19 +34,18 @@ impl SimWorld {
         let (from, to) = (packet.from, packet.to);
         let key: RemoteCounter = bytemuck::pod_read_unaligned(&packet.bytes);
         self.packets.discard(slot);
-        if !self.hosts[index(to)].is_open() {
+        if !self.hosts[to].is_open() {
             self.announce_close(to, from);
             return;
         }
-        let heard = !self.departed || !self.knows_down(to, from);
-        if heard {
+        if !self.hosts.knows_down(to, from) {
             self.count_by_key(from, to, key, by);
         }
     }
 
     /// Adds to the counter that a key names.
     pub(super) fn count_by_key(&mut self, from: u32, to: u32, key: RemoteCounter, by: u64) {
-        let host = &mut self.hosts[index(to)];
+        let host = &mut self.hosts[to];
         if key.name().is_some_and(|name| !host.has_named(name)) {
             host.park(ParkedCommand::Count(from, key, by));
         } else if let Ok(counter) = host.counter(to, key) {
@@ -58,7 +58,7 @@ impl SimWorld {
         if counter.add(by) {
             self.tell_reached(rank);
         }
-        if self.hosts[index(rank)].lists.is_some() {
+        if self.hosts[rank].lists.is_some() {
             self.begin_tasks(rank, counter);
         }
     }
@@ -70,7 +70,7 @@ impl SimWorld {
         threshold: u64,
         token: CommandToken,
     ) {
-        let host = &mut self.hosts[index(rank)];
+        let host = &mut self.hosts[rank];
         if !host.is_open() {
             return; // A killed rank is not notified of anything.
         }
@@ -81,14 +81,8 @@ impl SimWorld {
         }
     }
 
-    pub(super) fn unwatch(&mut self, rank: u32, token: CommandToken) {
-        if let Some(watches) = &mut self.hosts[index(rank)].watches {
-            watches.remove(token);
-        }
-    }
-
     fn tell_reached(&mut self, rank: u32) {
-        while let Some(watches) = &mut self.hosts[index(rank)].watches
+        while let Some(watches) = &mut self.hosts[rank].watches
             && let Some(token) = watches.pop_reached()
         {
             self.put_completion(rank, rank, SimCompletion::Reached(token));
@@ -97,6 +91,12 @@ impl SimWorld {
 }
 
 impl SimHost {
+    pub(super) fn unwatch(&mut self, token: CommandToken) {
+        if let Some(watches) = &mut self.watches {
+            watches.remove(token);
+        }
+    }
+
     /// Returns the counter of this rank that a key names.
     pub(super) fn counter(
         &self,

@@ -5,8 +5,6 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use rustix::event::{EventfdFlags, eventfd};
-
 use super::{
     Cluster, ClusterConfig, Model, Transport,
     onesided::SimOpKind,
@@ -38,7 +36,7 @@ impl SimDriver {
     pub(super) fn open(cluster: Cluster, rank: u32) -> Self {
         let (caps, lists) = {
             let mut world = cluster.lock();
-            world.open(rank);
+            world.hosts.open(rank);
             (Arc::clone(&world.caps), world.lists)
         };
         Self {
@@ -97,11 +95,11 @@ impl Driver for SimDriver {
                 true
             }
             DriverCommand::Unwatch { token } => {
-                world.unwatch(self.rank, token);
+                world.hosts[self.rank].unwatch(token);
                 true
             }
             DriverCommand::Withdraw { key } => {
-                world.hosts[index(self.rank)].withdraw(key);
+                world.hosts[self.rank].withdraw(key);
                 true
             }
         };
@@ -117,9 +115,9 @@ impl Driver for SimDriver {
         let mut taken = {
             let mut world = self.cluster.lock();
             let mut taken = std::mem::take(&mut world.taken);
-            world.disarm(self.rank);
+            world.hosts.disarm(self.rank);
             world.take(self.rank, budget, &mut taken);
-            if taken.is_empty() && world.free_running && world.run_event() {
+            if taken.is_empty() && world.hosts.is_free_running() && world.run_event() {
                 world.taken = taken;
                 world.wake_all_armed();
                 return TurnProgress { events: 1 };
@@ -139,22 +137,23 @@ impl Driver for SimDriver {
     }
 
     fn arm(&mut self) -> ArmResult {
-        self.cluster.lock().arm(self.rank)
+        let SimWorld { hosts, heap, .. } = &mut *self.cluster.lock();
+        hosts.arm(self.rank, heap)
     }
 
     fn wait_on(&self) -> Vec<WakeSource> {
-        self.cluster.lock().wait_on(self.rank)
+        vec![self.cluster.lock().hosts.wait_on(self.rank)]
     }
 
     fn allocate(&mut self, len: usize) -> io::Result<MemoryRegion> {
         let mut world = self.cluster.lock();
         let vacant = world.lengths_only || len as u64 >= world.hash_from;
-        world.hosts[index(self.rank)].allocate(len, vacant)
+        world.hosts[self.rank].allocate(len, vacant)
     }
 
     fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion> {
         let one_sided = self.caps.one_sided;
-        one_sided.then(|| self.cluster.lock().hosts[index(self.rank)].expose(self.rank, range))
+        one_sided.then(|| self.cluster.lock().hosts[self.rank].expose(self.rank, range))
     }
 
     /// Does nothing: connections of the simulated network are made when they are used.
@@ -225,14 +224,14 @@ impl TaskLists for SimDriver {
 
     fn take_back_name(&mut self, name: u64) {
         let mut world = self.cluster.lock();
-        world.hosts[index(self.rank)].unname(name);
+        world.hosts[self.rank].unname(name);
         world.wake_all_armed();
     }
 }
 
 impl GuardedMemory for SimDriver {
     fn guard(&mut self, key: RemoteRegion, keeper: Weak<dyn AccessPolicy>) {
-        self.cluster.lock().hosts[index(self.rank)].guard(key, keeper);
+        self.cluster.lock().hosts[self.rank].guard(key, keeper);
     }
 }
 
@@ -251,71 +250,15 @@ impl Drop for SimDriver {
 
 impl SimWorld {
     pub(super) fn cost_inside(&self) -> Option<DriverCost> {
-        let ranks = u32::try_from(self.hosts.len()).unwrap_or(u32::MAX);
+        let ranks = self.hosts.len();
         let local = self.model.node.ranks;
         (1 < local && local < ranks).then(|| cost(&self.model, true))
-    }
-
-    fn arm(&mut self, rank: u32) -> ArmResult {
-        let busy = self.free_running && !self.heap.is_empty();
-        let host = &mut self.hosts[index(rank)];
-        if busy || host.has_room_again || !host.inbox.is_empty() {
-            return ArmResult::Busy;
-        }
-        if !std::mem::replace(&mut host.armed, true) && self.free_running {
-            self.armed.push(rank);
-        }
-        ArmResult::Ready
-    }
-
-    fn disarm(&mut self, rank: u32) {
-        let host = &mut self.hosts[index(rank)];
-        host.has_room_again = false;
-        if std::mem::take(&mut host.armed) {
-            self.armed.retain(|armed| *armed != rank);
-        }
-        if std::mem::take(&mut host.rung)
-            && let Some(bell) = &host.bell
-        {
-            let drained = rustix::io::read(&**bell, &mut [0; 8]);
-            debug_assert!(drained.is_ok(), "a rung bell is readable");
-        }
-    }
-
-    fn wait_on(&mut self, rank: u32) -> Vec<WakeSource> {
-        if !self.free_running {
-            return vec![WakeSource::Virtual];
-        }
-        let host = &mut self.hosts[index(rank)];
-        let bell = host.bell.get_or_insert_with(|| {
-            let bell = eventfd(
-                u32::from(host.rung),
-                EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK,
-            );
-            Arc::new(bell.expect("a file descriptor for each rank that sleeps"))
-        });
-        vec![WakeSource::Fd(Arc::clone(bell))]
-    }
-
-    /// Wakes a rank that sleeps on an armed driver. A second call before it sleeps again does nothing.
-    pub(super) fn ring(&mut self, rank: u32) {
-        let host = &mut self.hosts[index(rank)];
-        if std::mem::take(&mut host.armed) {
-            self.armed.retain(|armed| *armed != rank);
-            host.rung = true;
-            if let Some(bell) = &host.bell {
-                let rung = rustix::io::write(&**bell, &1_u64.to_ne_bytes());
-                debug_assert!(rung.is_ok(), "an eventfd at 0 takes a 1");
-            }
-        }
     }
 
     /// Wakes all sleeping ranks while there are events, if no executor advances the world: one of them must run the events.
     fn wake_all_armed(&mut self) {
         if !self.heap.is_empty() {
-            while let Some(rank) = self.armed.last().copied() {
-                self.ring(rank);
-            }
+            self.hosts.wake_all_armed();
         }
     }
 }

@@ -115,6 +115,11 @@ impl EventHeap {
         Some((self.now, what))
     }
 
+    /// Returns the time of the last event.
+    pub(super) const fn now(&self) -> SimTime {
+        self.now
+    }
+
     pub(super) const fn is_empty(&self) -> bool {
         self.len == 0
     }

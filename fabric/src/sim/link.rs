@@ -1,6 +1,6 @@
 //! What a host keeps for each peer, and the inbox of packets from its peers.
 
-use super::{slab::NO_SLOT, world::RoomGrant};
+use super::slab::NO_SLOT;
 
 /// State that a rank keeps for one peer.
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,6 +29,13 @@ pub(super) struct SimLink {
 pub(super) struct LinkLimits {
     pub(super) count_max: u32,
     pub(super) bytes_max: u32,
+}
+
+/// Result of asking for room for a message.
+pub(super) enum RoomGrant {
+    Taken,
+    None,
+    Down,
 }
 
 /// Packets in the order of arrival, each naming the next.

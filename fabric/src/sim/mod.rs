@@ -3,7 +3,8 @@
 //! The main types are:
 //!
 //! - [`Cluster`]: everything that happens in the network, and when. Events are ordered by time, then by the order in which they
-//!   were planned (`heap`). Hosts are in `host`, adapters and links in `network`, and packets in flight in `world`.
+//!   were planned (`heap`). Hosts are in `host`, adapters and links in `network`, and packets and operations in flight in `packets`
+//!   and `op_table`. `world` joins them.
 //! - [`SimDriver`]: a rank's driver (`driver`).
 //! - [`Model`]: what everything costs.
 //! - [`Faults`]: what goes wrong.
@@ -15,6 +16,7 @@
 //! [`end_turn`](Cluster::end_turn). Programs that use drivers only let the cluster advance itself
 //! ([`ClusterConfig::free_running`]).
 
+mod bells;
 mod config;
 mod connections;
 mod counting;
@@ -26,6 +28,7 @@ mod goback;
 mod heap;
 mod host;
 mod link;
+mod lives;
 mod model;
 mod named_regions;
 mod network;
@@ -111,7 +114,7 @@ impl Cluster {
     /// Returns the clock in nanoseconds: the time of the host that runs now or, between turns, of the last event.
     #[must_use]
     pub fn clock(&self) -> Arc<AtomicU64> {
-        self.lock().clock()
+        self.lock().hosts.clock()
     }
 
     /// Runs events until a host must run.
@@ -130,18 +133,21 @@ impl Cluster {
     /// # Panics
     /// Panics if it is not this rank's turn.
     pub fn end_turn(&self, rank: u32, deadline: Option<u64>) {
-        self.lock().end_turn(rank, deadline);
+        let SimWorld { hosts, heap, .. } = &mut *self.lock();
+        hosts.end_turn(rank, deadline, heap);
     }
 
     /// Makes the host runnable, because of something in the program. It gets a turn as soon as it is free, which is after the
     /// computation if its application is computing.
     pub fn wake(&self, rank: u32) {
-        self.lock().wake(rank);
+        let SimWorld { hosts, heap, .. } = &mut *self.lock();
+        hosts.wake(rank, heap);
     }
 
     /// Has the rank's application compute for `time` from the end of its turn on. Then it gets a turn.
     pub fn compute(&self, rank: u32, time: Duration) {
-        self.lock().compute(rank, time);
+        let SimWorld { hosts, heap, .. } = &mut *self.lock();
+        hosts.compute(rank, time, heap);
     }
 
     /// Ends the rank now, without notifying its peers. The other ranks are notified after [`NetworkModel::failure_ns`].
@@ -151,7 +157,8 @@ impl Cluster {
 
     /// Stops the rank's host for `time`, like a stopped process. Its adapter keeps running.
     pub fn pause(&self, rank: u32, time: Duration) {
-        self.lock().pause(rank, time);
+        let SimWorld { hosts, heap, .. } = &mut *self.lock();
+        hosts.pause(rank, time, heap);
     }
 
     /// Notifies `peer` that a rank has closed, as if they had been in contact. Returns true if the rank has closed, and the peer
@@ -163,14 +170,14 @@ impl Cluster {
     /// Returns true if the rank was neither closed nor killed.
     #[must_use]
     pub fn is_alive(&self, rank: u32) -> bool {
-        self.lock().is_alive(rank)
+        self.lock().hosts.is_alive(rank)
     }
 
     /// Returns a hash of all arrivals so far: their order, times, kinds, lengths, ranks, and the contents of messages, puts and
     /// gets.
     #[must_use]
     pub fn digest(&self) -> u64 {
-        self.lock().digest()
+        self.lock().digest.get()
     }
 
     /// Returns what has happened so far.

@@ -1,6 +1,6 @@
 //! Regions with names. A command for a name that its owner has not given yet waits at the owner's adapter.
 
-use super::{heap::OpKey, slab::index, world::SimWorld};
+use super::{heap::OpKey, world::SimWorld};
 use crate::{memory::MemoryRegion, offload::RemoteCounter};
 
 /// A command that waits for a name.
@@ -13,7 +13,7 @@ pub(super) enum ParkedCommand {
 
 impl SimWorld {
     pub(super) fn name(&mut self, rank: u32, name: u64, region: &MemoryRegion) {
-        let host = &mut self.hosts[index(rank)];
+        let host = &mut self.hosts[rank];
         host.name(name, region);
         let parked = host.take_parked();
         self.release(rank, parked);
@@ -24,7 +24,7 @@ impl SimWorld {
         for parked in parked {
             match parked {
                 ParkedCommand::Op(key) => self.resume_op(key),
-                ParkedCommand::Count(from, key, by) if self.hosts[index(rank)].is_open() => {
+                ParkedCommand::Count(from, key, by) if self.hosts[rank].is_open() => {
                     self.count_by_key(from, rank, key, by);
                 }
                 ParkedCommand::Count(..) => {}

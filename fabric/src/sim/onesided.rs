@@ -17,7 +17,6 @@ use super::{
     heap::{OpKey, SimEvent},
     named_regions::ParkedCommand,
     packets::{PacketPayload, SimCompletion, SimFailure, SimPacket},
-    slab::index,
     tasks::{ResolvedPut, SimStartedTask},
     world::{SimWorld, ps},
 };
@@ -101,8 +100,8 @@ impl SimWorld {
         key: RemoteRegion,
         token: CommandToken,
     ) -> bool {
-        self.check_rank(target);
-        let host = &mut self.hosts[index(origin)];
+        self.hosts.check_rank(target);
+        let host = &mut self.hosts[origin];
         if !host.is_open() {
             return true; // A killed rank's commands are lost.
         }
@@ -119,9 +118,11 @@ impl SimWorld {
         } else {
             (0, 0)
         };
-        let posted = self.spend(origin, ps(self.model.host.send_ns + calls));
-        self.spend(origin, copies);
-        let refusal = if self.link(origin, target).down {
+        let posted = self
+            .hosts
+            .spend(origin, ps(self.model.host.send_ns + calls), self.heap.now());
+        self.hosts.spend(origin, copies, self.heap.now());
+        let refusal = if self.hosts.link(origin, target).down {
             Some(SimFailure::PeerDown)
         } else {
             (!is_plausible(key, target, kind)).then_some(SimFailure::BadRange)
@@ -175,7 +176,7 @@ impl SimWorld {
         };
         let left = op.kind.bulk() - op.chunk * u64::from(op.chunks() - op.unsent);
         let len = left.min(op.chunk);
-        if self.is_killed(from) {
+        if self.hosts.is_killed(from) {
             return; // the end is reported together with the failure
         }
         let op = &mut self.ops[key];
@@ -195,7 +196,7 @@ impl SimWorld {
         let kind = op.kind;
         match self.act(key) {
             Some(Ok(_)) if matches!(kind, SimOpKind::Get(_)) => {
-                self.stream_out(key, self.now + ps(self.model.nic.command_ns));
+                self.stream_out(key, self.heap.now() + ps(self.model.nic.command_ns));
             }
             Some(outcome) => self.answer(key, outcome),
             None => {}
@@ -233,20 +234,20 @@ impl SimWorld {
     fn act(&mut self, key: OpKey) -> Option<Result<SimCompletion, SimFailure>> {
         let op = self.ops.get(key)?;
         let (origin, target, token) = (op.origin, op.target, op.token);
-        if self.is_killed(target) {
+        if self.hosts.is_killed(target) {
             return None;
         }
-        if !self.hosts[index(target)].is_open() {
+        if !self.hosts[target].is_open() {
             self.announce_close(target, origin);
             return Some(Err(SimFailure::PeerDown));
         }
-        if self.departed && self.knows_down(target, origin) {
+        if self.hosts.knows_down(target, origin) {
             return Some(Err(SimFailure::PeerDown));
         }
         let op = &self.ops[key];
         let counter = op.kind.counts().and_then(RemoteCounter::name);
         let names = [op.key.name(), counter].into_iter().flatten();
-        let host = &mut self.hosts[index(target)];
+        let host = &mut self.hosts[target];
         if names.into_iter().any(|name| !host.has_named(name)) {
             host.park(ParkedCommand::Op(key));
             return None;
@@ -260,7 +261,7 @@ impl SimWorld {
         key: OpKey,
         token: CommandToken,
     ) -> Result<SimCompletion, SimFailure> {
-        let (op, host) = (&self.ops[key], &self.hosts[index(target)]);
+        let (op, host) = (&self.ops[key], &self.hosts[target]);
         let kind = op.kind;
         let counter = kind.counts().map(|key| host.counter(target, key));
         let counter = counter.transpose()?;
@@ -268,7 +269,7 @@ impl SimWorld {
         assert!(
             host.permits(origin, op.key),
             "rank {origin} accesses memory of rank {target} that is not open to it, at {} ns: {kind:?}",
-            self.now / 1000
+            self.heap.now() / 1000
         );
         let done = self.move_bytes(origin, kind, token, &place)?;
         if let Some(counter) = counter {
@@ -291,7 +292,7 @@ impl SimWorld {
         let hashed = kind.bulk() >= self.hash_from;
         if let (true, Some(local), GrantedMemory::Region(region, offset)) =
             (hashed, kind.local(), place)
-            && self.hosts[index(origin)].has_allocated(origin, local)
+            && self.hosts[origin].has_allocated(origin, local)
         {
             match kind {
                 _ if self.lengths_only => {}
@@ -311,7 +312,7 @@ impl SimWorld {
 
     /// Returns true if a copy within a rank's memory is so long that only its length is simulated.
     pub(super) fn has_length_only(&self, rank: u32, from: LocalRange, into: LocalRange) -> bool {
-        let host = &self.hosts[index(rank)];
+        let host = &self.hosts[rank];
         self.lengths_only
             && from.len() as u64 >= self.hash_from
             && [from, into]
@@ -336,7 +337,7 @@ impl SimWorld {
         let op = &mut self.ops[key];
         op.outcome = Some(outcome.unwrap_or_else(|why| SimCompletion::Failed(op.token, why)));
         let answer = SimPacket::new(op.target, op.origin, PacketPayload::Answer(key), Vec::new());
-        self.dispatch(self.now, answer);
+        self.dispatch(self.heap.now(), answer);
     }
 
     /// Removes an operation that has ended, and reports that to its origin.
@@ -362,9 +363,9 @@ impl SimWorld {
         let (origin, target) = pair;
         let kind = put.kind;
         let bytes = kind.bulk();
-        self.hosts[index(origin)].counts.bytes_sent += bytes;
+        self.hosts[origin].counts.bytes_sent += bytes;
         self.stats.bytes += bytes;
-        if self.link(origin, target).down {
+        if self.hosts.link(origin, target).down {
             return self.task_over(origin, task, Err(SimFailure::PeerDown));
         }
         if !is_plausible(put.into, target, kind) {

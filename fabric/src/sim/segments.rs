@@ -191,7 +191,7 @@ impl SimWorld {
         }
         let network = &self.network;
         let round_trip = || 2 * network.express(0, pair).arrives;
-        match losses.take(pair, (slot, len), self.now, round_trip) {
+        match losses.take(pair, (slot, len), self.heap.now(), round_trip) {
             StreamVerdict::Arrives => self.arrive(slot),
             StreamVerdict::Waits(due) => self.plan_repeat(pair, due),
         }
@@ -203,7 +203,7 @@ impl SimWorld {
         let Some(losses) = &mut self.losses else {
             return;
         };
-        let due = losses.repeat(pair, self.now, round_trip);
+        let due = losses.repeat(pair, self.heap.now(), round_trip);
         let mut ready = std::mem::take(&mut losses.ready);
         self.stats.retransmissions += u64::from(due.is_some() || !ready.is_empty());
         self.plan_repeat(pair, due);

@@ -65,15 +65,15 @@ pub(super) struct HostCounts {
 impl SimWorld {
     pub(super) fn stats(&self) -> Stats {
         Stats {
-            time_ns: self.now / 1000,
+            time_ns: self.heap.now() / 1000,
             state_bytes: self.footprint() as u64,
             ..self.stats
         }
     }
 
     pub(super) fn rank_stats(&self, rank: u32) -> RankStats {
-        self.check_rank(rank);
-        let host = &self.hosts[index(rank)];
+        self.hosts.check_rank(rank);
+        let host = &self.hosts[rank];
         let own = size_of::<SimHost>() + size_of::<SimDriver>() + host.footprint();
         let HostCounts {
             messages_sent,
@@ -87,20 +87,16 @@ impl SimWorld {
             bytes_sent,
             turns,
             peers: host.links.len() as u64,
-            state_bytes: (own + self.network.footprint() / self.hosts.len()) as u64,
+            state_bytes: (own + self.network.footprint() / index(self.hosts.len())) as u64,
         }
     }
 
     /// Returns the bytes of all state, without the contents of long messages and the ranks' own memory.
     fn footprint(&self) -> usize {
-        let each = size_of::<SimHost>() + size_of::<SimDriver>();
-        let of_hosts: usize = self.hosts.iter().map(SimHost::footprint).sum();
         let under_way = self.heap.footprint() + self.packets.footprint() + self.ops.footprint();
-        self.hosts.capacity() * each
-            + of_hosts
+        self.hosts.footprint()
             + under_way
             + self.network.footprint()
-            + self.detours.footprint()
             + self.wire.as_ref().map_or(0, |wire| wire.footprint())
             + self.losses.as_ref().map_or(0, |losses| losses.footprint())
     }
@@ -108,7 +104,7 @@ impl SimWorld {
 
 impl SimHost {
     /// Returns the bytes outside of the host itself.
-    fn footprint(&self) -> usize {
+    pub(super) fn footprint(&self) -> usize {
         // Nodes of the tree are at least half full.
         let links = 2 * self.links.len() * (size_of::<u32>() + size_of::<SimLink>());
         links

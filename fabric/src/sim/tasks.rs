@@ -11,7 +11,7 @@ use super::{
     heap::{SimEvent, SimTime},
     onesided::SimOpKind,
     packets::{PacketPayload, SimCompletion, SimFailure, SimPacket},
-    slab::{SimSlab, index},
+    slab::SimSlab,
     task_costs::{calls_of, operations_of},
     world::{SimWorld, ps},
 };
@@ -114,7 +114,7 @@ impl SimWorld {
             "a list of {} tasks; 1 to {room} are possible: ask `TaskLists::list_limits`",
             tasks.len()
         );
-        let host = &mut self.hosts[index(rank)];
+        let host = &mut self.hosts[rank];
         if !host.is_open() {
             return true; // A killed rank's lists are lost.
         }
@@ -130,7 +130,11 @@ impl SimWorld {
             return false;
         }
         let ready = lists.add(tasks, token);
-        let posted = self.spend(rank, ps(self.model.host.send_ns) * calls_of(tasks));
+        let posted = self.hosts.spend(
+            rank,
+            ps(self.model.host.send_ns) * calls_of(tasks),
+            self.heap.now(),
+        );
         for task in ready {
             self.begin(rank, task, posted);
         }
@@ -139,16 +143,16 @@ impl SimWorld {
 
     /// Begins the tasks that became ready because a counter has grown.
     pub(super) fn begin_tasks(&mut self, rank: u32, counter: &LocalCounter) {
-        while let Some(lists) = &mut self.hosts[index(rank)].lists
+        while let Some(lists) = &mut self.hosts[rank].lists
             && let Some(task) = lists.pop_ready(counter)
         {
-            self.begin(rank, task, self.now);
+            self.begin(rank, task, self.heap.now());
         }
     }
 
     /// Takes back the lists of a token.
     pub(super) fn cancel(&mut self, rank: u32, token: CommandToken) {
-        if self.hosts[index(rank)].is_open() {
+        if self.hosts[rank].is_open() {
             self.break_off(rank, token, SimFailure::Cancelled); // otherwise all its lists are gone
         }
     }
@@ -160,7 +164,7 @@ impl SimWorld {
         task: SimStartedTask,
         outcome: Result<(), SimFailure>,
     ) {
-        let Some(lists) = &mut self.hosts[index(rank)].lists else {
+        let Some(lists) = &mut self.hosts[rank].lists else {
             return;
         };
         if let Some(run) = lists.runs.get_mut(&task.token.0) {
@@ -176,14 +180,16 @@ impl SimWorld {
 
     /// Performs what the adapter has planned at its own rank.
     pub(super) fn perform_planned(&mut self, rank: u32, slot: u32) {
-        let Some(lists) = &mut self.hosts[index(rank)].lists else {
+        let Some(lists) = &mut self.hosts[rank].lists else {
             return;
         };
         match lists.planned.remove(slot) {
             AdapterAction::Tell(token) => self.tell_begun(rank, token),
             AdapterAction::Send(local, task) => {
                 let rail = self.network.home_rail(rank, rank);
-                let sent = self.network.loop_back(self.now, rank, local.len(), rail);
+                let sent = self
+                    .network
+                    .loop_back(self.heap.now(), rank, local.len(), rail);
                 self.plan(rank, sent.arrives, AdapterAction::Do(local, task));
             }
             AdapterAction::Do(local, task) => self.do_locally(rank, local, task),
@@ -192,15 +198,16 @@ impl SimWorld {
 
     /// Reports that all tasks of a list have begun, and that there may be room for another list.
     fn tell_begun(&mut self, rank: u32, token: CommandToken) {
-        let host = &mut self.hosts[index(rank)];
+        let host = &mut self.hosts[rank];
         let Some(lists) = &mut host.lists else {
             return;
         };
         if lists.calls_again() {
             host.has_room_again = true;
-            self.notify(rank);
+            self.hosts.notify(rank, &mut self.heap);
         }
-        let Some(run) = self.run(rank, token) else {
+        let lists = self.hosts[rank].lists.as_mut();
+        let Some(run) = lists.and_then(|lists| lists.runs.get_mut(&token.0)) else {
             return;
         };
         run.flying -= 1;
@@ -210,15 +217,10 @@ impl SimWorld {
         self.settle_run(rank, token);
     }
 
-    fn run(&mut self, rank: u32, token: CommandToken) -> Option<&mut TokenLists> {
-        let lists = self.hosts[index(rank)].lists.as_mut()?;
-        lists.runs.get_mut(&token.0)
-    }
-
     fn do_locally(&mut self, rank: u32, local: SimLocalTask, task: SimStartedTask) {
         match local {
             SimLocalTask::Count(key, by) => {
-                if let Ok(counter) = self.hosts[index(rank)].counter(rank, key) {
+                if let Ok(counter) = self.hosts[rank].counter(rank, key) {
                     self.count(rank, &counter, by);
                 }
             }
@@ -231,7 +233,7 @@ impl SimWorld {
     }
 
     fn begin(&mut self, rank: u32, slot: u32, at: SimTime) {
-        let Some(lists) = &mut self.hosts[index(rank)].lists else {
+        let Some(lists) = &mut self.hosts[rank].lists else {
             return;
         };
         let Some((task, token, is_last)) = lists.take(slot) else {
@@ -285,7 +287,7 @@ impl SimWorld {
             }
             TaskAction::Count { to, counter, by } => {
                 let bytes = bytemuck::bytes_of(&counter).to_vec();
-                if !self.link(rank, to.0).down {
+                if !self.hosts.link(rank, to.0).down {
                     self.dispatch(
                         leaves,
                         SimPacket::new(rank, to.0, PacketPayload::Count(by), bytes),
@@ -318,7 +320,7 @@ impl SimWorld {
     }
 
     fn plan(&mut self, rank: u32, at: SimTime, planned: AdapterAction) {
-        if let Some(lists) = &mut self.hosts[index(rank)].lists {
+        if let Some(lists) = &mut self.hosts[rank].lists {
             let slot = lists.planned.insert(planned);
             self.heap.push(at, SimEvent::Local { rank, slot });
         }
@@ -328,7 +330,7 @@ impl SimWorld {
     fn break_off(&mut self, rank: u32, token: CommandToken, why: SimFailure) {
         // Tasks that have left may wait at peers for a name that is never given. Do not wait for them.
         let ended = self.ops.remove_tasks(rank, token);
-        let lists = self.hosts[index(rank)].lists.get_or_insert_default();
+        let lists = self.hosts[rank].lists.get_or_insert_default();
         lists.forget(token);
         let run = lists.runs.entry(token.0).or_default();
         run.lists = 0;
@@ -340,7 +342,7 @@ impl SimWorld {
 
     /// Forgets the lists of a token when all have ended.
     fn settle_run(&mut self, rank: u32, token: CommandToken) {
-        let Some(lists) = &mut self.hosts[index(rank)].lists else {
+        let Some(lists) = &mut self.hosts[rank].lists else {
             return;
         };
         let over = |run: &&mut TokenLists| run.lists == 0 && run.flying == 0;

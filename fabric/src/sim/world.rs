@@ -1,23 +1,19 @@
-//! Everything that is in flight, and the loop that runs events.
+//! The world of a simulation: joins hosts, packets, operations and the network, and runs the events.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering::Relaxed},
-};
+use std::sync::Arc;
 
 use super::{
     ClusterConfig, ClusterStep, Stats,
     connections::SimConnections,
     digest::RunDigest,
     heap::{EventHeap, SimEvent, SimTime},
-    host::{HostState, RunningTurn, SimHost},
-    link::{LinkLimits, SimLink},
-    model::{Model, NoiseDetours},
+    host::SimHosts,
+    link::RoomGrant,
+    model::Model,
     network::{RankPair, SimNetwork, WireLoad},
     op_table::SimOpTable,
     packets::{PacketPayload, PacketStore, SimCompletion, SimPacket},
     segments::SegmentLosses,
-    slab::index,
     wire::SimWire,
 };
 use crate::driver::{Caps, ListLimits};
@@ -30,10 +26,8 @@ pub(super) struct SimWorld {
     pub(super) model: Arc<Model>,
     pub(super) caps: Arc<Caps>,
     pub(super) lists: ListLimits,
-    /// Time of the last event.
-    pub(super) now: SimTime,
     pub(super) heap: EventHeap,
-    pub(super) hosts: Vec<SimHost>,
+    pub(super) hosts: SimHosts,
     pub(super) packets: PacketStore,
     pub(super) ops: SimOpTable,
     pub(super) network: SimNetwork,
@@ -41,18 +35,9 @@ pub(super) struct SimWorld {
     pub(super) wire: Option<Box<SimWire>>,
     /// Streams whose segments may be lost, if the network loses any.
     pub(super) losses: Option<Box<SegmentLosses>>,
-    pub(super) detours: NoiseDetours,
-    /// The host whose turn it is.
-    pub(super) running: Option<RunningTurn>,
-    pub(super) clock: Arc<AtomicU64>,
-    /// Ranks that sleep on an armed driver, if no executor advances the world.
-    pub(super) armed: Vec<u32>,
-    pub(super) free_running: bool,
     /// Length from which puts and gets are only hashed.
     pub(super) hash_from: u64,
     pub(super) lengths_only: bool,
-    /// True if some rank has closed or was killed, or was given up by another one.
-    pub(super) departed: bool,
     pub(super) stats: Stats,
     pub(super) digest: RunDigest,
     /// Packets taken in a turn of progress. The vector is kept so that its memory is reused.
@@ -67,24 +52,17 @@ impl SimWorld {
         let losses = SegmentLosses::new(&config);
         let caps = Arc::new(super::driver::caps(&config));
         let lists = super::driver::lists(&config);
-        let model = Arc::new(config.model);
+        let model = Arc::new(config.model.clone());
         let mut world = Self {
             caps,
             lists,
-            now: 0,
             heap: EventHeap::default(),
-            hosts: (0..config.ranks).map(|_| SimHost::new()).collect(),
+            hosts: SimHosts::new(&config, Arc::clone(&model)),
             packets: PacketStore::new(),
             ops: SimOpTable::new(),
             network: SimNetwork::new(&model, config.ranks),
-            detours: NoiseDetours::new(model.host.noise, config.seed, config.ranks),
-            running: None,
-            clock: Arc::default(),
-            armed: Vec::new(),
-            free_running: config.free_running,
             hash_from: config.hash_from,
             lengths_only: config.lengths_only,
-            departed: false,
             stats: Stats::default(),
             digest: RunDigest::new(config.seed),
             taken: Vec::new(),
@@ -98,14 +76,12 @@ impl SimWorld {
     }
 
     pub(super) fn advance(&mut self) -> ClusterStep {
-        assert!(
-            self.running.is_none(),
-            "the turn of rank {} was not ended",
-            self.running.as_ref().map_or(0, |running| running.rank)
-        );
+        if let Some(turn) = self.hosts.running() {
+            panic!("the turn of rank {} was not ended", turn.rank);
+        }
         while self.run_event() {
-            if let Some(running) = &self.running {
-                let (rank, computing) = (running.rank, running.computing);
+            if let Some(turn) = self.hosts.running() {
+                let (rank, computing) = (turn.rank, turn.computing);
                 return ClusterStep::Turn { rank, computing };
             }
         }
@@ -117,17 +93,18 @@ impl SimWorld {
         let Some((at, what)) = self.heap.pop() else {
             return false;
         };
-        self.now = at;
         self.stats.events += 1;
-        self.publish_clock(at);
+        self.hosts.publish_clock(at);
         match what {
             SimEvent::Depart(packet) => self.depart(packet),
             SimEvent::Arrive(packet) => self.deliver(packet),
             SimEvent::Stream { op, rail } => self.stream(op, rail),
             SimEvent::Local { rank, slot } => self.perform_planned(rank, slot),
-            SimEvent::HostCheck { rank, ticket } => self.run_host_check(rank, ticket),
-            SimEvent::Resume(rank) => self.resume(rank),
-            SimEvent::Room { rank, peer } => self.make_room(rank, peer),
+            SimEvent::HostCheck { rank, ticket } => {
+                self.hosts.run_check(rank, ticket, &mut self.heap);
+            }
+            SimEvent::Resume(rank) => self.hosts.resume(rank, at),
+            SimEvent::Room { rank, peer } => self.hosts.make_room(rank, peer, &mut self.heap),
             SimEvent::FailureNotice(rank) => self.announce_failure(rank),
             SimEvent::Frame(frame) => self.take_frame(frame),
             SimEvent::FlowTimeout(lane) => self.handle_flow_timeout(lane),
@@ -139,26 +116,21 @@ impl SimWorld {
         true
     }
 
-    pub(super) fn publish_clock(&self, at: SimTime) {
-        self.clock.store(at / 1000, Relaxed);
-    }
-
     /// Posts a message of a host. Returns false if there was no room.
     pub(super) fn send(&mut self, from: u32, to: u32, header: &[u8], body: &[u8]) -> bool {
-        self.check_rank(to);
+        self.hosts.check_rank(to);
         let len = header.len() + body.len();
-        if !self.hosts[index(from)].is_open() {
+        if !self.hosts[from].is_open() {
             return true; // A killed rank's messages are lost.
         }
-        let limits = self.link_limits();
-        match self.link(from, to).take_room(len, limits) {
+        match self.hosts.take_room(from, to, len) {
             RoomGrant::Taken => {}
             RoomGrant::Down => return true, // dropped, as `Driver::post` says
             RoomGrant::None => return false,
         }
         let host = &self.model.host;
         let cost = ps(host.send_ns) + host.copy_byte_ps * len as u64;
-        let posted = self.spend(from, cost);
+        let posted = self.hosts.spend(from, cost, self.heap.now());
         let mut bytes = self.packets.buffer();
         bytes.extend_from_slice(header);
         bytes.extend_from_slice(body);
@@ -175,7 +147,7 @@ impl SimWorld {
         self.dispatch(posted + ps(self.model.nic.command_ns), packet);
         self.stats.messages += 1;
         self.stats.bytes += len as u64;
-        let counts = &mut self.hosts[index(from)].counts;
+        let counts = &mut self.hosts[from].counts;
         counts.messages_sent += 1;
         counts.bytes_sent += len as u64;
         true
@@ -208,11 +180,11 @@ impl SimWorld {
         let packet = &self.packets[slot];
         let (from, to, len) = (packet.from, packet.to, packet.len());
         let passage = if self.network.is_inside(from, to) && self.ops.is_of_task(packet.payload) {
-            self.network.loop_back(self.now, from, len, rail)
+            self.network.loop_back(self.heap.now(), from, len, rail)
         } else {
             let pair = RankPair::new(from, to);
             self.network
-                .carry(self.now, pair, WireLoad { len, toll }, rail)
+                .carry(self.heap.now(), pair, WireLoad { len, toll }, rail)
         };
         self.stats.packets += 1;
         self.heap.push(passage.arrives, SimEvent::Arrive(slot));
@@ -223,14 +195,14 @@ impl SimWorld {
     pub(super) fn arrive(&mut self, slot: u32) {
         let packet = &self.packets[slot];
         let (from, to) = (packet.from, packet.to);
-        self.digest.mix(self.now);
+        self.digest.mix(self.heap.now());
         self.digest.mix(u64::from(from) << 32 | u64::from(to));
         self.digest.mix(packet.len() << 8 | packet.payload.kind());
         self.digest.mix_bytes(&packet.bytes);
         if self.wire.is_some() {
             self.leave_connection(from, to);
         }
-        if self.departed && !self.may_arrive(slot) {
+        if self.hosts.any_departed() && !self.may_arrive(slot) {
             return self.drop_packet(slot);
         }
         let cargo = self.packets[slot].payload;
@@ -255,7 +227,7 @@ impl SimWorld {
 
     /// Puts a completion of a host's own command, or an event of a peer, into its inbox.
     pub(super) fn put_completion(&mut self, from: u32, to: u32, notice: SimCompletion) {
-        if self.hosts[index(to)].is_open() {
+        if self.hosts[to].is_open() {
             let notice = SimPacket::new(from, to, PacketPayload::Completion(notice), Vec::new());
             let slot = self.packets.insert(notice);
             self.put_in_inbox(slot);
@@ -266,29 +238,32 @@ impl SimWorld {
     fn may_arrive(&mut self, slot: u32) -> bool {
         let packet = &self.packets[slot];
         let (from, to, cargo) = (packet.from, packet.to, packet.payload);
-        let is_open = self.hosts[index(to)].is_open();
+        let is_open = self.hosts[to].is_open();
         if !is_open && matches!(cargo, PacketPayload::Message { .. }) {
             self.announce_close(to, from);
         }
-        !matches!(cargo, PacketPayload::Message { .. }) || is_open && !self.knows_down(to, from)
+        !matches!(cargo, PacketPayload::Message { .. })
+            || is_open && !self.hosts.knows_down(to, from)
     }
 
     /// Drops a packet. If it was a message, its sender gets its room back.
     pub(super) fn drop_packet(&mut self, slot: u32) {
         let packet = &self.packets[slot];
         if let PacketPayload::Message { copy: false, .. } = packet.payload {
-            self.give_room(packet.from, packet.to, packet.bytes.len());
+            let pair = RankPair::new(packet.from, packet.to);
+            self.hosts
+                .give_room(pair, packet.bytes.len(), &mut self.heap);
         }
         self.packets.discard(slot);
     }
 
     pub(super) fn put_in_inbox(&mut self, slot: u32) {
         let to = self.packets[slot].to;
-        let inbox = &mut self.hosts[index(to)].inbox;
+        let inbox = &mut self.hosts[to].inbox;
         if let Some(last) = inbox.push(slot) {
             self.packets[last].next = slot;
         }
-        self.notify(to);
+        self.hosts.notify(to, &mut self.heap);
     }
 
     /// Takes up to `budget` packets out of a host's inbox, and charges their cost to the host.
@@ -296,28 +271,30 @@ impl SimWorld {
         let mut cost = 0;
         let (each, copy) = (ps(self.model.host.recv_ns), self.model.host.copy_byte_ps);
         for _ in 0..budget {
-            let Some(slot) = self.hosts[index(rank)].inbox.head() else {
+            let Some(slot) = self.hosts[rank].inbox.head() else {
                 break;
             };
             let packet = self.packets.remove(slot);
-            self.hosts[index(rank)].inbox.pop(packet.next);
+            self.hosts[rank].inbox.pop(packet.next);
             cost += each + copy * packet.bytes.len() as u64;
             self.settle(rank, &packet);
             taken.push(packet);
         }
         if !taken.is_empty() {
-            self.spend(rank, cost);
+            self.hosts.spend(rank, cost, self.heap.now());
         }
     }
 
     /// Updates counts and room after a packet has left an inbox.
     fn settle(&mut self, rank: u32, packet: &SimPacket) {
-        let host = &mut self.hosts[index(rank)];
+        let host = &mut self.hosts[rank];
         match packet.payload {
             PacketPayload::Message { copy, .. } => {
                 host.counts.messages_received += 1;
                 if !copy {
-                    self.give_room(packet.from, rank, packet.bytes.len());
+                    let pair = RankPair::new(packet.from, rank);
+                    self.hosts
+                        .give_room(pair, packet.bytes.len(), &mut self.heap);
                 }
                 if packet.from != rank {
                     self.free_slot(rank);
@@ -333,66 +310,6 @@ impl SimWorld {
             _ => {}
         }
     }
-
-    /// Returns the sender's side of a pair. The first use adds the pair to both hosts.
-    pub(super) fn link(&mut self, from: u32, to: u32) -> &mut SimLink {
-        if !self.hosts[index(from)].links.contains_key(&to) {
-            self.hosts[index(to)].links.entry(from).or_default();
-        }
-        self.hosts[index(from)].links.entry(to).or_default()
-    }
-
-    fn link_limits(&self) -> LinkLimits {
-        LinkLimits {
-            count_max: self.model.nic.queue,
-            bytes_max: self.model.nic.queue_bytes,
-        }
-    }
-
-    /// Releases the room of a message of `len` bytes that is not in flight any more.
-    fn give_room(&mut self, sender: u32, receiver: u32, len: usize) {
-        let limits = self.link_limits();
-        let Some(link) = self.hosts[index(sender)].links.get_mut(&receiver) else {
-            return;
-        };
-        if link.give_room(len, limits) {
-            let at = self.local(receiver) + ps(self.model.network.latency_ns);
-            let (rank, peer) = (sender, receiver);
-            self.heap.push(at, SimEvent::Room { rank, peer });
-        }
-    }
-
-    fn make_room(&mut self, rank: u32, peer: u32) {
-        if let Some(link) = self.hosts[index(rank)].links.get_mut(&peer) {
-            link.keep_promise();
-        }
-        self.hosts[index(rank)].has_room_again = true;
-        self.notify(rank);
-    }
-
-    pub(super) fn is_killed(&self, rank: u32) -> bool {
-        self.hosts[index(rank)].state == HostState::Killed
-    }
-
-    pub(super) fn check_rank(&self, rank: u32) {
-        let ranks = self.hosts.len();
-        assert!(index(rank) < ranks, "rank {rank} on a cluster of {ranks}");
-    }
-
-    pub(super) fn clock(&self) -> Arc<AtomicU64> {
-        Arc::clone(&self.clock)
-    }
-
-    pub(super) fn digest(&self) -> u64 {
-        self.digest.get()
-    }
-}
-
-/// Result of asking for room for a message.
-pub(super) enum RoomGrant {
-    Taken,
-    None,
-    Down,
 }
 
 /// Converts nanoseconds to picoseconds.

@@ -8,7 +8,7 @@ use super::{TidyFindings, lexer, names, tree::SourceTree};
 const METHODS_MAX: usize = 120;
 
 /// Types that were larger when this check began, with the most methods that each may have. These numbers only fall.
-const LARGER: [(&str, usize); 1] = [("SimWorld", 158)];
+const LARGER: [(&str, usize); 0] = [];
 
 /// Types that are named in the summary.
 const LARGEST: usize = 3;

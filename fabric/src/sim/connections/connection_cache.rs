@@ -90,7 +90,7 @@ impl SimWorld {
 
     /// Gives queue pairs to the sides that wait, as far as there are any.
     fn share_out(&mut self, rank: u32) {
-        if self.is_killed(rank) {
+        if self.hosts.is_killed(rank) {
             return; // its sides handle no events, so the loop below would never end
         }
         let max = self.dial().connections_max;

@@ -136,7 +136,7 @@ impl SimWorld {
 
     /// Returns a rank's side of the connection with a peer.
     fn side(&mut self, rank: u32, peer: u32) -> u32 {
-        if let Some(side) = self.link(rank, peer).connection_end {
+        if let Some(side) = self.hosts.link(rank, peer).connection_end {
             return side;
         }
         let side = self.dial().sides.insert(SimConnectionEnd {
@@ -156,7 +156,7 @@ impl SimWorld {
             datagrams: 0,
             datagram_bytes: 0,
         });
-        self.link(rank, peer).connection_end = Some(side);
+        self.hosts.link(rank, peer).connection_end = Some(side);
         side
     }
 
@@ -187,7 +187,7 @@ impl SimWorld {
 
     /// Decides like `choose_delivery`, if all queue pairs are made at the start.
     fn way_ahead(&mut self, from: u32, to: u32, packet: u32) -> DeliveryMode {
-        let now = self.now;
+        let now = self.heap.now();
         let ends = &self.dial().ahead;
         let ready = ends[index(from)].max(ends[index(to)]);
         if now > ready {
@@ -231,7 +231,7 @@ impl SimWorld {
 
     /// Handles a planned timeout of a side.
     pub(super) fn connection_timed_out(&mut self, side: u32) {
-        let now = self.now;
+        let now = self.heap.now();
         let state = &mut self.dial().sides[side];
         if state.timer != now {
             return;
@@ -246,10 +246,10 @@ impl SimWorld {
 
     fn handle_connection_event(&mut self, slot: u32, event: ConnectEvent, lane: u32) {
         let rank = self.dial().sides[slot].rank;
-        if self.is_killed(rank) {
+        if self.hosts.is_killed(rank) {
             return;
         }
-        let now = self.now;
+        let now = self.heap.now();
         let dial = self.dial();
         let local = ConnectConfig {
             end: RankIncarnation {
@@ -299,7 +299,7 @@ impl SimWorld {
     }
 
     fn perform(&mut self, slot: u32, action: ConnectAction, lane: u32) {
-        let now = self.now;
+        let now = self.heap.now();
         match action {
             ConnectAction::Create => {
                 self.dial().create(slot, now);
@@ -327,7 +327,7 @@ impl SimWorld {
     }
 
     fn say(&mut self, slot: u32, message: ConnectMessage) {
-        let now = self.now;
+        let now = self.heap.now();
         let side = &mut self.dial().sides[slot];
         let mut frame = ConnectFrame::bare(message);
         let mut at = now;

@@ -15,14 +15,14 @@ use crate::{driver::DownCause, sim::faults::FlowKind};
 impl SimWorld {
     /// Sends the packets that a flow may send now. Returns when the next one of the same transfer should leave.
     pub(super) fn transmit(&mut self, lane: u32) -> SimTime {
-        let now = self.now;
+        let now = self.heap.now();
         let mut next = now;
         loop {
             let state = &mut self.wire().flows[lane];
             let (rail, distance) = (state.rail, state.distance);
             let pair = RankPair::new(state.from, state.to);
             let limits = self.lane_limits(distance);
-            if self.is_killed(pair.from) {
+            if self.hosts.is_killed(pair.from) {
                 return now;
             }
             let sender = &mut self.wire().flows[lane].sender;
@@ -56,7 +56,7 @@ impl SimWorld {
 
     /// Plans the flow's next timeout, or gives up its peer.
     fn plan_lane(&mut self, lane: u32) {
-        let now = self.now;
+        let now = self.heap.now();
         let state = &mut self.wire().flows[lane];
         if state.sender.is_dead() {
             return self.give_up(lane);
@@ -73,7 +73,7 @@ impl SimWorld {
 
     /// Handles a planned timeout of a flow.
     pub(in crate::sim) fn handle_flow_timeout(&mut self, lane: u32) {
-        let now = self.now;
+        let now = self.heap.now();
         let state = &mut self.wire().flows[lane];
         if state.timer == now {
             state.timer = NEVER;
@@ -120,7 +120,7 @@ impl SimWorld {
             self.note_peer_data(to, from);
         }
         let limits = self.lane_limits(distance);
-        let now = self.now;
+        let now = self.heap.now();
         let needs_slot = next && self.needs_slot(packet.slot);
         let SimWire {
             flows: lanes,
@@ -167,7 +167,7 @@ impl SimWorld {
             return;
         }
         let limits = self.lane_limits(distance);
-        let now = self.now;
+        let now = self.heap.now();
         let SimWire {
             flows: lanes, done, ..
         } = self.wire();
@@ -179,7 +179,7 @@ impl SimWorld {
 
     pub(super) fn flow(&mut self, from: u32, to: u32, rail: u32) -> u32 {
         let rail = u8::try_from(rail).unwrap_or(u8::MAX);
-        let first = self.link(from, to).first_flow;
+        let first = self.hosts.link(from, to).first_flow;
         let lanes = &self.wire().flows;
         let mut all = std::iter::successors(first, |lane| lanes[*lane].next);
         if let Some(lane) = all.find(|lane| lanes[*lane].rail == rail) {
@@ -199,7 +199,7 @@ impl SimWorld {
             sender: GoBackSender::new(),
             receiver: GoBackReceiver::default(),
         });
-        self.link(from, to).first_flow = Some(lane);
+        self.hosts.link(from, to).first_flow = Some(lane);
         lane
     }
 

@@ -150,7 +150,7 @@ impl SimWorld {
             return self.send_by_mode(DeliveryMode::Connected, slot, rail);
         }
         match self.choose_delivery(from, to, slot) {
-            DeliveryMode::Queued => self.now,
+            DeliveryMode::Queued => self.heap.now(),
             way => self.send_by_mode(way, slot, rail),
         }
     }
@@ -165,7 +165,7 @@ impl SimWorld {
             return self.leave_unrepaired(slot, rail, toll);
         }
         let lane = self.flow(from, to, rail);
-        let now = self.now;
+        let now = self.heap.now();
         if self.wire().flows[lane].sender.is_dead() {
             self.drop_packet(slot);
             return now;
@@ -190,9 +190,9 @@ impl SimWorld {
             return self.send_undisturbed(slot, rail, toll);
         }
         let image = self.image(&[], slot);
-        let place = FlowKind::Packets.next(&mut self.link(pair.from, pair.to).crossed);
+        let place = FlowKind::Packets.next(&mut self.hosts.link(pair.from, pair.to).crossed);
         let crossed = self.cross(FrameCrossing {
-            at: self.now,
+            at: self.heap.now(),
             pair,
             rail,
             place,
@@ -231,7 +231,10 @@ impl SimWorld {
         let fault = self.wire().faults.host_faults().nth(index(number));
         if let Some(fault) = fault {
             match fault.pause {
-                Some(time) => self.pause(fault.rank, Duration::from_nanos(time.div_ceil(1000))),
+                Some(time) => {
+                    let time = Duration::from_nanos(time.div_ceil(1000));
+                    self.hosts.pause(fault.rank, time, &mut self.heap);
+                }
                 None => self.kill(fault.rank),
             }
         }
@@ -240,9 +243,8 @@ impl SimWorld {
     /// Returns true if a rank ignores a peer: the rank was killed, or has given up the peer, which must therefore give up the
     /// rank too.
     pub(super) fn ignores_peer(&self, rank: u32, peer: u32) -> bool {
-        let given_up =
-            self.departed && self.knows_down(rank, peer) && self.hosts[index(peer)].is_open();
-        self.is_killed(rank) || given_up
+        let given_up = self.hosts.knows_down(rank, peer) && self.hosts[peer].is_open();
+        self.hosts.is_killed(rank) || given_up
     }
 }
 

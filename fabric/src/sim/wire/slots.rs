@@ -5,7 +5,6 @@ use super::{
         goback::ReceiveSlotPool,
         heap::{NEVER, SimEvent},
         packets::PacketPayload,
-        slab::index,
         world::SimWorld,
     },
     SLACK_MIN,
@@ -27,9 +26,9 @@ impl SimWorld {
     /// Returns true if a packet takes one of few slots. Also updates the number of slots to that of the current time.
     pub(super) fn needs_slot(&mut self, slot: u32) -> bool {
         let packet = &self.packets[slot];
-        let (from, to, now) = (packet.from, packet.to, self.now);
+        let (from, to, now) = (packet.from, packet.to, self.heap.now());
         let message = matches!(packet.payload, PacketPayload::Message { .. }) && from != to;
-        let heard = self.hosts[index(to)].is_open() && !self.knows_down(to, from);
+        let heard = self.hosts[to].is_open() && !self.hosts.knows_down(to, from);
         if !self.wire().faults.exhausts() || !message || !heard {
             return false;
         }
@@ -54,7 +53,7 @@ impl SimWorld {
 
     /// Calls the senders that wait for a slot of this rank.
     pub(super) fn call(&mut self, rank: u32) {
-        let now = self.local(rank);
+        let now = self.hosts.local(rank, self.heap.now());
         loop {
             let wire = self.wire();
             let Some((pool, timer)) = wire.pools.get_mut(&rank) else {
@@ -76,7 +75,7 @@ impl SimWorld {
 
     /// Repeats calls that may have been lost.
     pub(in crate::sim) fn call_again(&mut self, rank: u32) {
-        let now = self.now;
+        let now = self.heap.now();
         if let Some((_, timer)) = self.wire().pools.get_mut(&rank)
             && *timer == now
         {
