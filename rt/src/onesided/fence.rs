@@ -12,9 +12,10 @@ use super::{WindowEnd, WindowTarget};
 use crate::{
     buffer::Wire,
     clock::machine_nanos,
-    engine::{AwaitedFenceCounter, Engine, FenceMethod, FenceResult, WindowWaiterSlot},
+    engine::{AwaitedFenceCounter, Engine, FenceMethod, FenceResult, WindowId, WindowWaiterSlot},
     error::{Error, ErrorKind, Result},
     executor::poll_proceed,
+    shared::RuntimeShared,
     trace::WindowCall,
 };
 
@@ -33,20 +34,30 @@ pub(super) struct MessageFence {
 /// A fence that this rank has reached. Resolves to this rank's end when all members have reached a fence of the same kind.
 ///
 /// Dropping it cancels the wait only: the next fence continues with this one first.
+// The type is small, because futures are moved around. What a fence needs that does not pass at once is in the window's end.
 #[must_use = "the other members wait for what follows"]
 pub struct FenceOp<'w, T: Wire> {
     /// `None` once the fence has ended.
     window_end: Option<&'w mut WindowEnd<T>>,
-    stage: FenceStage,
+    at: &'static Location<'static>,
+    /// True if the fence was passed at its call.
+    is_passed: bool,
     /// True if the fence ends the epochs of all members.
     ending: bool,
-    /// Registration of this future, if it had to wait.
-    place: WindowWaiterSlot,
-    at: &'static Location<'static>,
 }
 
+/// What a fence in progress waits for, if it did not pass at its call.
+#[derive(Default)]
+pub(super) struct FenceWait {
+    stage: FenceStage,
+    /// Registration of the fence's future, if it had to wait.
+    place: WindowWaiterSlot,
+}
+
+#[derive(Default)]
 enum FenceStage {
     /// All members have come.
+    #[default]
     Passed,
     /// In progress, by counters or by nothing but this rank's own operations. Holds the counter that is awaited, if one is.
     Rounds(FenceMethod, Option<AwaitedFenceCounter>),
@@ -65,8 +76,8 @@ impl<T: Wire> WindowEnd<T> {
         if self.is_exposed()
             && let Err(refused) = self.check_closed("fence")
         {
-            let stage = FenceStage::Refused(Box::new(refused));
-            return self.fence_op(stage, false, at);
+            self.fence_wait.stage = FenceStage::Refused(Box::new(refused));
+            return self.fence_op(false, false, at);
         }
         self.is_open = true;
         let opens = !self.is_open_to_itself;
@@ -87,27 +98,25 @@ impl<T: Wire> WindowEnd<T> {
         at: &'static Location<'static>,
     ) -> FenceOp<'_, T> {
         self.is_gathered = false;
-        let stage = if self.passes_at_once() {
-            FenceStage::Passed
-        } else {
-            self.go_to_gate(opens, ending, at)
+        let is_passed = self.passes_at_once() || {
+            self.fence_wait.stage = self.go_to_gate(opens, ending, at);
+            matches!(self.fence_wait.stage, FenceStage::Passed)
         };
-        self.fence_op(stage, ending, at)
+        self.fence_op(is_passed, ending, at)
     }
 
     #[inline]
     fn fence_op(
         &mut self,
-        stage: FenceStage,
+        is_passed: bool,
         ending: bool,
         at: &'static Location<'static>,
     ) -> FenceOp<'_, T> {
         FenceOp {
             window_end: Some(self),
-            stage,
-            ending,
-            place: WindowWaiterSlot::NONE,
             at,
+            is_passed,
+            ending,
         }
     }
 
@@ -161,34 +170,21 @@ impl<T: Wire> WindowEnd<T> {
         shared.with(|engine| engine.core.windows().set_fence_epoch(self.id, false));
     }
 
-    /// Continues a fence from where it was last seen, as long as the awaited ranks arrive soon. Waits then.
+    /// Continues the rounds of a fence from where they were last seen.
     fn poll_rounds(
-        &self,
+        &mut self,
         method: FenceMethod,
-        awaited: &mut Option<AwaitedFenceCounter>,
-        place: &mut WindowWaiterSlot,
         at: &'static Location<'static>,
         cx: &Context<'_>,
-    ) -> Poll<FenceResult> {
-        let (id, shared) = (self.id, self.comm.shared());
-        let advance = |engine: &mut Engine| engine.advance_fence(id, method);
-        let mut looked = match awaited.take() {
-            Some(counter) => Err(Some(counter)),
-            None => shared.with(advance),
-        };
-        loop {
-            match looked {
-                Ok(passed) => return Poll::Ready(passed),
-                Err(Some(counter)) if shared.arrives_soon(|| counter.is_open()) => {
-                    looked = shared.with(advance);
-                }
-                Err(_) => break,
-            }
-        }
-        let check = |engine: &mut Engine| advance(engine).ok();
-        let watch = |engine: &mut Engine| engine.watch_fence(id);
-        let call = WindowCall { op: "fence", at };
-        shared.poll_window(id, place, cx.waker(), Some(call), check, watch)
+    ) -> Poll<Result<()>> {
+        let Self {
+            fence_wait,
+            comm,
+            id,
+            ..
+        } = self;
+        let polled = fence_wait.poll_rounds(comm.shared(), *id, (method, at), cx);
+        polled.map_err(|(rank, why)| self.error("fence", why, rank))
     }
 
     /// Passes the fence by messages. A canceled meeting keeps its place among the collectives, because other members
@@ -275,7 +271,7 @@ impl<'w, T: Wire> Future for FenceOp<'w, T> {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if !matches!(self.stage, FenceStage::Passed) {
+        if !self.is_passed {
             return self.poll_slowly(cx);
         }
         ready!(poll_proceed(cx));
@@ -289,7 +285,7 @@ impl<'w, T: Wire> FenceOp<'w, T> {
     fn poll_slowly(&mut self, cx: &mut Context<'_>) -> Poll<Result<&'w mut WindowEnd<T>>> {
         ready!(poll_proceed(cx));
         ready!(self.poll_stages(cx)).map_err(|error| error.called_at(self.at))?;
-        self.forget_listener();
+        self.leave_wait();
         Poll::Ready(Ok(self.pass()))
     }
 
@@ -306,19 +302,25 @@ impl<'w, T: Wire> FenceOp<'w, T> {
     }
 
     /// Takes back the registration of this future, if there is one.
-    #[inline(always)]
-    fn forget_listener(&mut self) {
-        if self.place.is_taken() {
-            self.forget_taken();
-        }
-    }
-
     #[cold]
     #[inline(never)]
-    fn forget_taken(&mut self) {
-        if let Some(window_end) = &self.window_end {
-            let (id, shared) = (window_end.id, window_end.comm.shared());
-            shared.with(|engine| engine.core.windows().forget_listener(id, &mut self.place));
+    fn leave_wait(&mut self) {
+        if let Some(window_end) = self.window_end.as_deref_mut()
+            && window_end.fence_wait.place.is_taken()
+        {
+            let WindowEnd {
+                fence_wait,
+                comm,
+                id,
+                ..
+            } = window_end;
+            let forget = |engine: &mut Engine| {
+                engine
+                    .core
+                    .windows()
+                    .forget_listener(*id, &mut fence_wait.place)
+            };
+            comm.shared().with(forget);
         }
     }
 
@@ -328,18 +330,16 @@ impl<'w, T: Wire> FenceOp<'w, T> {
         let window_end = self.window_end.as_deref_mut();
         let window_end = window_end.expect("a fence was polled after it had ended");
         loop {
-            self.stage = match &mut self.stage {
+            window_end.fence_wait.stage = match &window_end.fence_wait.stage {
                 FenceStage::Passed => return Poll::Ready(Ok(())),
                 FenceStage::Refused(refused) => return Poll::Ready(Err((**refused).clone())),
-                FenceStage::ByMessages(began) => {
+                &FenceStage::ByMessages(began) => {
                     ready!(window_end.poll_messages(self.ending, self.at, cx))?;
-                    window_end.trace_message_fence(*began, self.at);
+                    window_end.trace_message_fence(began, self.at);
                     FenceStage::Passed
                 }
-                FenceStage::Rounds(method, awaited) => {
-                    let place = &mut self.place;
-                    ready!(window_end.poll_rounds(*method, awaited, place, self.at, cx))
-                        .map_err(|(rank, why)| window_end.error("fence", why, rank))?;
+                &FenceStage::Rounds(method, _) => {
+                    ready!(window_end.poll_rounds(method, self.at, cx))?;
                     match method {
                         FenceMethod::Counted => FenceStage::Passed,
                         FenceMethod::None => FenceStage::ByMessages(window_end.trace_time()),
@@ -351,19 +351,50 @@ impl<'w, T: Wire> FenceOp<'w, T> {
     }
 }
 
+impl FenceWait {
+    /// Continues rounds as long as the awaited ranks arrive soon. Waits then.
+    fn poll_rounds(
+        &mut self,
+        shared: &RuntimeShared,
+        id: WindowId,
+        (method, at): (FenceMethod, &'static Location<'static>),
+        cx: &Context<'_>,
+    ) -> Poll<FenceResult> {
+        let advance = |engine: &mut Engine| engine.advance_fence(id, method);
+        let mut looked = match &mut self.stage {
+            FenceStage::Rounds(_, awaited) if awaited.is_some() => Err(awaited.take()),
+            _ => shared.with(advance),
+        };
+        loop {
+            match looked {
+                Ok(passed) => return Poll::Ready(passed),
+                Err(Some(counter)) if shared.arrives_soon(|| counter.is_open()) => {
+                    looked = shared.with(advance);
+                }
+                Err(_) => break,
+            }
+        }
+        let check = |engine: &mut Engine| advance(engine).ok();
+        let watch = |engine: &mut Engine| engine.watch_fence(id);
+        let call = WindowCall { op: "fence", at };
+        shared.poll_window(id, &mut self.place, cx.waker(), Some(call), check, watch)
+    }
+}
+
 impl<T: Wire> Drop for FenceOp<'_, T> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
-        self.forget_listener();
+        if self.window_end.is_some() {
+            self.leave_wait();
+        }
     }
 }
 
 impl<T: Wire> fmt::Debug for FenceOp<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let is_passed = matches!(self.stage, FenceStage::Passed);
         f.debug_struct("FenceOp")
             .field("ending", &self.ending)
-            .field("passed", &is_passed)
+            .field("passed", &self.is_passed)
             .finish()
     }
 }

@@ -79,6 +79,8 @@ pub struct WindowEnd<T: Wire> {
     is_traced: bool,
     /// State of fences by messages, used if the driver has no counters.
     message_fence: fence::MessageFence,
+    /// Where the fence stands that is in progress.
+    fence_wait: fence::FenceWait,
     /// Number of locks that this rank has, or [`LOCKS_ALL`].
     locks: AtomicUsize,
     /// Lock of this end's numbers, if other ranks may map them.
@@ -161,6 +163,7 @@ impl<T: Wire> WindowEnd<T> {
             is_open_to_itself: false,
             is_traced,
             message_fence: fence::MessageFence::default(),
+            fence_wait: fence::FenceWait::default(),
             locks: AtomicUsize::new(0),
             update_lock,
             overlap: Overlap::default(),
