@@ -145,7 +145,7 @@ impl<I: SendBuf, O: RecvBuf, H: ReturnBuffers<I, O>> CollectiveOp<I, O, H> {
     /// Polls a collective that did not complete at its call.
     #[inline(never)]
     fn poll_flight(&mut self, cx: &mut Context<'_>) -> Poll<Result<H::Done, H::Failure>> {
-        let outcome = ready!(Pin::new(&mut self.run).poll(cx));
+        let outcome = ready!(self.run.poll_flight(cx));
         let home = self.home.take().expect("a program completes once");
         Poll::Ready(match outcome {
             Ok((input, output)) => Ok(home.done(input, output)),

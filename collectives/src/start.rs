@@ -6,9 +6,13 @@
 use std::ptr;
 
 use ripstop_rt::{
-    Error, OpError,
+    Comm, Error, OpError,
     buffer::{RecvBuf, SendBuf, Wire},
-    internal::{CommInternals, offload::LocalCopy, overwrite, room},
+    internal::{
+        CommInternals,
+        offload::{CollectivePlace, LocalCopy, ProgramOp},
+        overwrite, room,
+    },
 };
 
 use crate::{
@@ -341,13 +345,28 @@ fn complete<I: SendBuf, O: RecvBuf, H: ReturnBuffers<I, O>>(
     on: &(impl Collectives + ?Sized),
     spec: &CallSpec<'_>,
     copy: LocalCopy,
+    (input, mut output): (I, O),
+    home: H,
+) -> CollectiveOp<I, O, H> {
+    let comm = on.communicator();
+    match comm.try_alone(copy, &input, &mut output) {
+        Ok(()) => CollectiveOp::new(ProgramOp::completed(input, output), home),
+        Err(place) => begin_alone(comm, place, (spec.name, copy), (input, output), home),
+    }
+}
+
+/// Begins a call of this rank alone that cannot be done in place. Makes the whole future, so that the caller of
+/// [`complete`] does not move what it makes itself into the place of what this function makes.
+#[cold]
+#[inline(never)]
+fn begin_alone<I: SendBuf, O: RecvBuf, H: ReturnBuffers<I, O>>(
+    comm: &Comm,
+    place: CollectivePlace,
+    work: (&'static str, LocalCopy),
     (input, output): (I, O),
     home: H,
 ) -> CollectiveOp<I, O, H> {
-    let run = on
-        .communicator()
-        .complete_alone(spec.name, copy, input, output);
-    CollectiveOp::new(run, home)
+    CollectiveOp::new(comm.begin_alone(place, work, input, output), home)
 }
 
 #[inline(always)]

@@ -3,40 +3,20 @@
 use super::{CollectiveCall, Comm, program::CollectivePlace, program::ProgramOp};
 use crate::{
     buffer::{RecvBuf, SendBuf},
-    engine::CollectiveExecution,
+    engine::{CollectiveExecution, Engine},
     offload::{CollectiveSpec, LocalCopy},
-    proto::collective_id::CollectiveId,
 };
 
-/// A rank makes a turn once in this many collectives of a communicator, because these alone make none.
-const TURN_EVERY: u32 = 32;
+/// A rank makes a turn once in this many collectives of a communicator, because these alone make none. They take about a
+/// microsecond.
+const TURN_EVERY: u32 = 64;
 
 impl Comm {
     /// Does the next collective of this rank alone.
     ///
-    /// Anything unusual (a buffer that is too short, a revoked communicator, a runtime that is closing) takes the way of all
-    /// collectives, which has the errors.
-    #[inline(always)]
-    #[track_caller]
-    pub(crate) fn complete_alone<I: SendBuf, O: RecvBuf>(
-        &self,
-        name: &'static str,
-        copy: LocalCopy,
-        input: I,
-        mut output: O,
-    ) -> ProgramOp<I, O> {
-        let call = self.next_collective();
-        if self.is_done_alone(call, copy, &input, &mut output) {
-            ProgramOp::completed(name, input, output)
-        } else {
-            self.begin_alone(call, name, copy, input, output)
-        }
-    }
-
-    /// Does the next collective of this rank alone, between buffers that are only borrowed.
-    ///
     /// # Errors
-    /// Something is unusual: the collective, which has this place, must be begun in the way of all collectives.
+    /// Something is unusual (a buffer that is too short, a revoked communicator, a runtime that is closing): the collective,
+    /// which has this place, must be begun in the way of all collectives, which has the errors.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn try_alone<I: SendBuf, O: RecvBuf>(
@@ -64,24 +44,24 @@ impl Comm {
         if call.tag.is_multiple_of(TURN_EVERY) {
             self.shared().make_due_turn();
         }
-        let id = CollectiveId::new(self.id() + 1, call.tag);
-        let is_usual = self.shared().look(|engine| engine.core.is_calm_here(id));
+        let is_calm = |engine: &Engine| engine.core.is_calm_alone(self.id() + 1);
+        let is_usual = self.shared().look(is_calm);
         CollectiveExecution::of_copy(is_usual) == CollectiveExecution::AtCall
             && copy.apply(input, output)
     }
 
+    /// Begins a collective of this rank alone, in its place, in the way of all collectives.
     #[cold]
     #[inline(never)]
-    fn begin_alone<I: SendBuf, O: RecvBuf>(
+    pub(crate) fn begin_alone<I: SendBuf, O: RecvBuf>(
         &self,
-        call: CollectiveCall,
-        name: &'static str,
-        copy: LocalCopy,
+        place: CollectivePlace,
+        (name, copy): (&'static str, LocalCopy),
         input: I,
         output: O,
     ) -> ProgramOp<I, O> {
         let collective = CollectiveSpec::plain(name, copy.program(output.elems()));
-        self.begin_program(CollectivePlace::of(call), collective, None, input, output)
+        self.begin_program(place, collective, None, input, output)
     }
 }
 
@@ -98,8 +78,12 @@ mod tests {
     fn a_call_of_one_rank_completes_at_once_or_has_the_errors_of_all_collectives() {
         let runtime = Runtime::builder().init().unwrap();
         let world = runtime.world();
-        let call = |input: Vec<u32>, output: Vec<u32>| -> ProgramOp<Vec<u32>, Vec<u32>> {
-            world.complete_alone("gather_into", LocalCopy::Bytes(8), input, output)
+        let call = |input: Vec<u32>, mut output: Vec<u32>| {
+            let copy = LocalCopy::Bytes(8);
+            match world.try_alone(copy, &input, &mut output) {
+                Ok(()) => ProgramOp::completed(input, output),
+                Err(place) => world.begin_alone(place, ("gather_into", copy), input, output),
+            }
         };
         runtime.block_on(async {
             let done = call(vec![1, 2, 3], vec![0; 4]);

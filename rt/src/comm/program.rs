@@ -32,7 +32,6 @@ use crate::{
 /// afterwards. A runtime that is being closed waits for it.
 #[must_use = "await it, or call `detach`"]
 pub struct ProgramOp<I: SendBuf, O: RecvBuf> {
-    name: &'static str,
     /// `None` once the buffers have been returned.
     stage: Option<ProgramStage<I, O>>,
 }
@@ -47,6 +46,7 @@ enum ProgramStage<I: SendBuf, O: RecvBuf> {
 }
 
 struct CollectiveFlight<I: SendBuf, O: RecvBuf> {
+    name: &'static str,
     state: CollectiveState<I, O>,
     comm: Comm,
     /// True if the collective makes progress only when this future is polled.
@@ -185,7 +185,7 @@ impl Comm {
         }
         if progress.has_ended() {
             let (input, output) = buffers.into_filled(program.lens().output);
-            return ProgramOp::completed(name, input, output);
+            return ProgramOp::completed(input, output);
         }
         let mut call = handle_cache::call_allocation(program);
         (call.ctx, call.tag, call.sig) = (id.context, id.sequence, collective.signature.0.0);
@@ -196,8 +196,8 @@ impl Comm {
         (call.reducer, call.refused) = (collective.reducer, refused);
         (call.request, call.with_block_events) = (request, collective.with_block_events);
         let mut op = ProgramOp {
-            name,
             stage: Some(ProgramStage::Flight(CollectiveFlight {
+                name,
                 state: CollectiveState::SingleRound(SingleRoundRun::new(call, buffers, progress)),
                 comm: handle_cache::clone_handle(self),
                 hosted: request == ExecutionRequest::Polled,
@@ -234,9 +234,9 @@ impl Comm {
 impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
     /// Makes the future of a collective that completed at its call.
     #[inline(always)]
-    pub(super) const fn completed(name: &'static str, input: I, output: O) -> Self {
+    pub const fn completed(input: I, output: O) -> Self {
         let stage = Some(ProgramStage::Filled(input, output));
-        Self { name, stage }
+        Self { stage }
     }
 
     /// Returns the flight of a collective that did not complete at its call, until the buffers are returned.
@@ -257,17 +257,22 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
     }
 
     /// Returns the buffers of a collective that completed at its call. Returns `None` if it did not, or if the buffers have been
-    /// returned already.
+    /// returned already. Then [`poll_flight`](Self::poll_flight) goes on.
     #[inline(always)]
     pub fn poll_filled(&mut self, cx: &Context<'_>) -> Poll<Option<(I, O)>> {
-        if !matches!(self.stage, Some(ProgramStage::Filled(..))) {
-            return Poll::Ready(None);
-        }
         ready!(poll_proceed(cx));
-        let Some(ProgramStage::Filled(input, output)) = self.stage.take() else {
-            unreachable!("just seen")
-        };
-        Poll::Ready(Some((input, output)))
+        match self.stage.take() {
+            Some(ProgramStage::Filled(input, output)) => Poll::Ready(Some((input, output))),
+            unfilled => {
+                self.stage = unfilled;
+                Poll::Ready(None)
+            }
+        }
+    }
+
+    /// Polls a collective that did not complete at its call.
+    pub fn poll_flight(&mut self, cx: &mut Context<'_>) -> Poll<ProgramOutcome<I, O>> {
+        poll_flight(&mut self.stage, cx)
     }
 
     /// Lets the collective complete in the background. Same as dropping it.
@@ -331,15 +336,12 @@ impl<I: SendBuf, O: RecvBuf> Future for ProgramOp<I, O> {
         if let Some(filled) = ready!(self.poll_filled(cx)) {
             return Poll::Ready(Ok(filled));
         }
-        ready!(poll_proceed(cx));
-        let name = self.name;
-        poll_flight(name, &mut self.stage, cx)
+        self.poll_flight(cx)
     }
 }
 
 /// Polls a collective that did not complete at its call.
 fn poll_flight<I: SendBuf, O: RecvBuf>(
-    name: &'static str,
     place: &mut Option<ProgramStage<I, O>>,
     cx: &mut Context<'_>,
 ) -> Poll<ProgramOutcome<I, O>> {
@@ -362,7 +364,7 @@ fn poll_flight<I: SendBuf, O: RecvBuf>(
         unreachable!("just seen")
     };
     if let CollectiveState::Disagrees(_) = &flight.state {
-        return poll_mismatch(name, place, cx);
+        return poll_mismatch(place, cx);
     }
     let polled = flight.poll_by(|flight| flight.poll(cx));
     let (outcome, input, output, panic) = ready!(polled);
@@ -384,7 +386,7 @@ fn poll_flight<I: SendBuf, O: RecvBuf>(
                 buffers: (input, output),
             }));
             *place = Some(ProgramStage::Flight(flight));
-            poll_mismatch(name, place, cx)
+            poll_mismatch(place, cx)
         }
     }
 }
@@ -392,7 +394,6 @@ fn poll_flight<I: SendBuf, O: RecvBuf>(
 /// Returns the error, once the ranks that disagree have reported their calls or the time limit has passed.
 #[cold]
 fn poll_mismatch<I: SendBuf, O: RecvBuf>(
-    name: &'static str,
     place: &mut Option<ProgramStage<I, O>>,
     cx: &mut Context<'_>,
 ) -> Poll<ProgramOutcome<I, O>> {
@@ -413,6 +414,7 @@ fn poll_mismatch<I: SendBuf, O: RecvBuf>(
         }
     }
     let Some(ProgramStage::Flight(CollectiveFlight {
+        name,
         state: CollectiveState::Disagrees(mismatch),
         comm,
         ..
@@ -555,7 +557,7 @@ impl<I: SendBuf, O: RecvBuf> Unpin for ProgramOp<I, O> {}
 impl<I: SendBuf, O: RecvBuf> fmt::Debug for ProgramOp<I, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ProgramOp")
-            .field("name", &self.name)
+            .field("name", &self.flight().map(|flight| flight.name))
             .field("done", &self.is_done())
             .finish()
     }

@@ -73,7 +73,7 @@ use crate::{
     evidence::KnownFailures,
     group::WorldRank,
     ops::MessageStatus,
-    proto::{collective_id::CollectiveId, path::PathTables, wire::OpId},
+    proto::{path::PathTables, wire::OpId},
     reactor::SleepWatch,
 };
 
@@ -348,10 +348,10 @@ impl EngineCore {
         CollectivePart { programs, p2p }
     }
 
-    /// Returns true if nothing unusual is known about this collective and its communicator. Its ranks are not looked at.
-    #[inline]
-    pub(crate) fn is_calm_here(&self, id: CollectiveId) -> bool {
-        self.p2p.common.is_calm_for(id, true)
+    /// Returns true if nothing unusual is known about the collectives of this rank alone that have this context.
+    #[inline(always)]
+    pub(crate) fn is_calm_alone(&self, ctx: u32) -> bool {
+        self.p2p.common.is_calm_alone(ctx)
     }
 
     /// Returns true if a turn is due, because collectives that complete in their first poll make none.

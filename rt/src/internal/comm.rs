@@ -97,21 +97,11 @@ pub trait CommInternals {
         output: O,
     ) -> ProgramOp<I, O>;
 
-    /// Does the next collective of a communicator of one rank, which completes at its call. The future has the errors of
-    /// [`run_program`](Self::run_program).
-    #[track_caller]
-    fn complete_alone<I: SendBuf, O: RecvBuf>(
-        &self,
-        name: &'static str,
-        copy: LocalCopy,
-        input: I,
-        output: O,
-    ) -> ProgramOp<I, O>;
-
-    /// Like [`complete_alone`](Self::complete_alone), between buffers that are only borrowed.
+    /// Does the next collective of a communicator of one rank, which completes at its call.
     ///
     /// # Errors
-    /// The collective must be begun in this place by [`run_program_in`](Self::run_program_in), which has the errors.
+    /// The collective must be begun in this place by [`begin_alone`](Self::begin_alone) or
+    /// [`run_program_in`](Self::run_program_in), which has the errors.
     #[track_caller]
     fn try_alone<I: SendBuf, O: RecvBuf>(
         &self,
@@ -119,6 +109,15 @@ pub trait CommInternals {
         input: &I,
         output: &mut O,
     ) -> Result<(), CollectivePlace>;
+
+    /// Begins a collective that [`try_alone`](Self::try_alone) could not do, which has this name.
+    fn begin_alone<I: SendBuf, O: RecvBuf>(
+        &self,
+        place: CollectivePlace,
+        work: (&'static str, LocalCopy),
+        input: I,
+        output: O,
+    ) -> ProgramOp<I, O>;
 
     /// Fails a collective that this rank cannot begin because an argument is wrong. The error is `InvalidArgument` with
     /// `sentence` here, and `Aborted` on the other ranks.
@@ -209,18 +208,6 @@ impl CommInternals for Comm {
 
     #[inline(always)]
     #[track_caller]
-    fn complete_alone<I: SendBuf, O: RecvBuf>(
-        &self,
-        name: &'static str,
-        copy: LocalCopy,
-        input: I,
-        output: O,
-    ) -> ProgramOp<I, O> {
-        Self::complete_alone(self, name, copy, input, output)
-    }
-
-    #[inline(always)]
-    #[track_caller]
     fn try_alone<I: SendBuf, O: RecvBuf>(
         &self,
         copy: LocalCopy,
@@ -228,6 +215,16 @@ impl CommInternals for Comm {
         output: &mut O,
     ) -> Result<(), CollectivePlace> {
         Self::try_alone(self, copy, input, output)
+    }
+
+    fn begin_alone<I: SendBuf, O: RecvBuf>(
+        &self,
+        place: CollectivePlace,
+        work: (&'static str, LocalCopy),
+        input: I,
+        output: O,
+    ) -> ProgramOp<I, O> {
+        Self::begin_alone(self, place, work, input, output)
     }
 
     #[cold]

@@ -415,7 +415,7 @@ impl BorrowedCall<'_> {
     /// Returns true if nothing unusual is known about this collective, its ranks and its communicator.
     #[inline]
     fn is_calm(&self, common: &EngineCommons) -> bool {
-        common.is_calm_for(self.id, false) && (common.peers.downs() == 0 || self.are_all_up(common))
+        common.is_calm_for(self.id) && (common.peers.downs() == 0 || self.are_all_up(common))
     }
 
     #[inline(never)]

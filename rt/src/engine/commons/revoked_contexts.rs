@@ -24,16 +24,23 @@ impl EngineCommons {
 
     /// Returns true if nothing unusual is known about this collective and its communicator. Its ranks are not looked at.
     #[inline]
-    pub(in crate::engine) fn is_calm_for(&self, id: CollectiveId, is_alone: bool) -> bool {
+    pub(in crate::engine) fn is_calm_for(&self, id: CollectiveId) -> bool {
         let is_ending = self.closing | self.leaving | self.ended;
-        let is_watched = is_ending || self.unusual && self.is_watched(id, is_alone);
+        let is_watched = is_ending || self.unusual && self.calls.is_revoked(id.context);
         !(is_watched || self.calls.may_be_early(id))
     }
 
-    /// Returns true if the communicator was revoked, or the collective of one rank belongs into the trace.
+    /// Returns the same for a collective of this rank alone, which no message precedes.
+    #[inline(always)]
+    pub(in crate::engine) fn is_calm_alone(&self, ctx: u32) -> bool {
+        let is_ending = self.closing | self.leaving | self.ended;
+        !(is_ending | self.unusual) || !is_ending && !self.is_watched_alone(ctx)
+    }
+
+    /// Returns true if the communicator was revoked, or the collective belongs into the trace.
     #[cold]
-    fn is_watched(&self, id: CollectiveId, is_alone: bool) -> bool {
-        is_alone && self.recorders.has_trace() || self.calls.is_revoked(id.context)
+    fn is_watched_alone(&self, ctx: u32) -> bool {
+        self.recorders.has_trace() || self.calls.is_revoked(ctx)
     }
 
     /// Revokes a context with all its messages. Returns false if it was revoked already.
