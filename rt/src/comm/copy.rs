@@ -21,35 +21,38 @@ use crate::{
 /// received. Dropping it detaches it: the message is still sent.
 #[must_use = "await it, or call `detach`"]
 pub struct SendCopyOp<T: Wire> {
-    state: SendCopyState<T>,
+    /// What did not leave at once. It is rare, so it is boxed: futures are moved around and dropped.
+    rest: Option<Box<UnsentCopy<T>>>,
+    is_taken: bool,
 }
 
-// The type is small, because futures are moved around and dropped. What did not leave at once is rare, so it is boxed.
-enum SendCopyState<T: Wire> {
-    Sent,
-    Failed(Box<Error>),
-    InFlight(Box<SendOp<Vec<T>>>),
-    Taken,
+enum UnsentCopy<T: Wire> {
+    Failed(Error),
+    InFlight(SendOp<Vec<T>>),
 }
 
 impl<T: Wire> SendCopyOp<T> {
     #[inline]
     pub(super) fn sent() -> Self {
         Self {
-            state: SendCopyState::Sent,
+            rest: None,
+            is_taken: false,
         }
     }
 
     #[cold]
     pub(crate) fn failed(error: Error) -> Self {
-        Self {
-            state: SendCopyState::Failed(Box::new(error)),
-        }
+        Self::unsent(UnsentCopy::Failed(error))
     }
 
     pub(crate) fn in_flight(send: SendOp<Vec<T>>) -> Self {
+        Self::unsent(UnsentCopy::InFlight(send))
+    }
+
+    fn unsent(rest: UnsentCopy<T>) -> Self {
         Self {
-            state: SendCopyState::InFlight(Box::new(send)),
+            rest: Some(Box::new(rest)),
+            is_taken: false,
         }
     }
 
@@ -59,37 +62,53 @@ impl<T: Wire> SendCopyOp<T> {
     /// Returns true if awaiting this would not wait.
     #[must_use]
     pub fn is_done(&self) -> bool {
-        match &self.state {
-            SendCopyState::InFlight(send) => send.is_done(),
+        match self.rest.as_deref() {
+            Some(UnsentCopy::InFlight(send)) => send.is_done(),
             _ => true,
         }
     }
 
     /// Gives up after `limit`, as [`SendOp::timeout`] does. The error is then `TimedOut`.
     pub fn timeout(self, limit: Duration) -> Self {
-        match self.state {
-            SendCopyState::InFlight(send) => Self::in_flight(send.timeout(limit)),
-            state => Self { state },
-        }
+        let is_taken = self.is_taken;
+        let rest = self.rest.map(|rest| match *rest {
+            UnsentCopy::InFlight(send) => Box::new(UnsentCopy::InFlight(send.timeout(limit))),
+            failed => Box::new(failed),
+        });
+        Self { rest, is_taken }
+    }
+
+    /// Polls a send that failed, or whose message did not leave at once.
+    #[inline(never)]
+    fn poll_unsent(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        let ended = match self.rest.as_deref_mut() {
+            Some(UnsentCopy::InFlight(send)) => {
+                let sent = ready!(Pin::new(send).poll(cx));
+                sent.map(drop).map_err(|failed| failed.error)
+            }
+            Some(UnsentCopy::Failed(error)) => {
+                ready!(poll_proceed(cx));
+                Err(error.clone())
+            }
+            None => unreachable!("seen by the caller"),
+        };
+        (self.rest, self.is_taken) = (None, true);
+        Poll::Ready(ended)
     }
 }
 
 impl<T: Wire> Future for SendCopyOp<T> {
     type Output = Result<()>;
 
-    #[inline]
+    #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        if let SendCopyState::InFlight(send) = &mut self.state {
-            let sent = ready!(Pin::new(send).poll(cx));
-            self.state = SendCopyState::Taken;
-            return Poll::Ready(sent.map(drop).map_err(|failed| failed.error));
+        if self.rest.is_some() {
+            return self.poll_unsent(cx);
         }
         ready!(poll_proceed(cx));
-        match mem::replace(&mut self.state, SendCopyState::Taken) {
-            SendCopyState::Sent => Poll::Ready(Ok(())),
-            SendCopyState::Failed(error) => Poll::Ready(Err(*error)),
-            _ => panic!("a send was polled after it had completed"),
-        }
+        let is_over = mem::replace(&mut self.is_taken, true);
+        assert!(!is_over, "a send was polled after it had completed");
+        Poll::Ready(Ok(()))
     }
 }
 

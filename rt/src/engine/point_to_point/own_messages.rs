@@ -13,6 +13,9 @@ use crate::{
     },
 };
 
+/// Number of messages of a rank to itself that go past the driver between two that go by it.
+const PASSES_MAX: u8 = u8::MAX;
+
 /// Decides whether a message of this rank to itself may go past the driver.
 #[derive(Debug)]
 pub(in crate::engine) struct OwnMessages {
@@ -22,9 +25,9 @@ pub(in crate::engine) struct OwnMessages {
     is_direct: bool,
     /// True if messages to this rank itself may be queued or in flight.
     by_driver: bool,
-    /// Messages that went past the driver since one went by it. After 255 the next one does, because a rank that only talks to
-    /// itself would make no turns.
-    count: u8,
+    /// Number of messages that may go past the driver before one must go by it, because a rank that only talks to itself would
+    /// make no turns. Zero also if something else is to be asked first.
+    passes: u8,
 }
 
 impl OwnMessages {
@@ -33,7 +36,7 @@ impl OwnMessages {
     pub(super) fn note_by_driver(&mut self, is_own: bool) {
         if is_own {
             self.by_driver = true;
-            self.count = 0;
+            self.passes = 0;
         }
     }
 
@@ -42,7 +45,7 @@ impl OwnMessages {
             arrived: 0,
             is_direct,
             by_driver: false,
-            count: 0,
+            passes: if is_direct { PASSES_MAX } else { 0 },
         }
     }
 
@@ -107,22 +110,26 @@ impl PointToPoint {
     #[inline(always)]
     fn may_pass_driver(&mut self, ctx: u32) -> bool {
         let is_of_collective = ctx & 1 == 1;
-        if !self.own.is_direct || is_of_collective || self.own.by_driver && !self.are_own_here() {
+        if is_of_collective || self.own.passes == 0 && !self.renew_passes() {
             return false;
         }
-        if self.own.count == u8::MAX {
-            return false;
-        }
-        self.own.count += 1;
+        self.own.passes -= 1;
         true
     }
 
-    /// Returns true if all messages of this rank to itself that the driver took have arrived, and none is queued.
+    /// Lets messages of this rank to itself go past the driver again, after one that went by it. Returns false if the next one must
+    /// go by the driver, too: there was none, it or a later one has not arrived, or one is queued.
     #[inline(never)]
-    fn are_own_here(&mut self) -> bool {
+    fn renew_passes(&mut self) -> bool {
+        if !self.own.is_direct || !self.own.by_driver {
+            return false;
+        }
         let peer = self.common.peers.peer_mut(self.common.me);
         let are_here = peer.is_clear() && peer.posted == self.own.arrived;
-        self.own.by_driver = !are_here;
+        if are_here {
+            self.own.by_driver = false;
+            self.own.passes = PASSES_MAX;
+        }
         are_here
     }
 }
