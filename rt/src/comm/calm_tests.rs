@@ -275,6 +275,8 @@ fn text<B: Debug>(outcome: Result<(B, Status), OpError<B>>) -> String {
 /// One run of a random program.
 struct Program {
     comm: Comm,
+    /// One for each tag.
+    channels: Vec<Channel<u64>>,
     random: SeededRandom,
     receives: VecDeque<(usize, Box<dyn PostedRecv>)>,
     sends: VecDeque<SendOp<Vec<u64>>>,
@@ -283,7 +285,9 @@ struct Program {
 
 impl Program {
     async fn run(comm: Comm, seed: u64) -> Seen {
+        let channel = |tag| comm.channel(0, tag).expect("this rank exists");
         let mut program = Self {
+            channels: (0..TAGS).map(channel).collect(),
             comm,
             random: SeededRandom::new(seed),
             receives: VecDeque::new(),
@@ -317,7 +321,7 @@ impl Program {
     }
 
     fn tag(&mut self) -> u32 {
-        u32::try_from(self.below(3)).expect("a small number")
+        u32::try_from(self.below(TAGS.into())).expect("a small number")
     }
 
     fn pattern(&mut self) -> (Source, Tag) {
@@ -363,16 +367,25 @@ impl Program {
         }
     }
 
-    fn channel<T: Wire>(&mut self) -> Channel<T> {
-        let tag = self.tag();
+    /// Returns a channel that was used before, or a new one.
+    fn channel(&mut self, tag: u32) -> Channel<u64> {
+        if self.below(4) == 0 {
+            self.new_channel(tag)
+        } else {
+            self.channels[tag as usize].clone()
+        }
+    }
+
+    fn new_channel<T: Wire>(&self, tag: u32) -> Channel<T> {
         self.comm.channel(0, tag).expect("this rank exists")
     }
 
     fn post_by_channel(&mut self, step: usize) {
-        let channel = self.channel::<u64>();
+        let tag = self.tag();
+        let channel = self.channel(tag);
         match self.below(5) {
             0 => {
-                let of_numbers = self.channel::<u32>();
+                let of_numbers = self.new_channel::<u32>(tag);
                 self.keep(step, of_numbers.recv_into([0_u32; 2]));
             }
             1 => self.keep(step, channel.recv_into(0_u64)),
@@ -413,7 +426,8 @@ impl Program {
     }
 
     fn send_by_channel(&mut self, step: usize) {
-        let (channel, content) = (self.channel::<u64>(), self.content(step));
+        let (tag, content) = (self.tag(), self.content(step));
+        let channel = self.channel(tag);
         self.sends.push_back(channel.send(content));
     }
 
@@ -421,7 +435,7 @@ impl Program {
     async fn exchange(&mut self, step: usize) {
         let (tag, room) = (self.tag(), self.below(3) + 1);
         let room = vec![0_u64; usize::try_from(room).expect("a small number")];
-        let channel = self.comm.channel::<u64>(0, tag).expect("this rank exists");
+        let channel = self.channel(tag);
         let by_channel = self.below(2) == 0;
         let recv: Box<dyn PostedRecv> = if by_channel {
             Box::new(channel.recv_into(room))
@@ -524,6 +538,9 @@ impl Program {
 fn number(step: usize) -> u32 {
     u32::try_from(step).expect("a small number")
 }
+
+/// Number of tags of messages.
+const TAGS: u32 = 3;
 
 /// Tag of no message.
 const UNUSED: u32 = 77;

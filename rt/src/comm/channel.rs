@@ -2,11 +2,11 @@
 
 use std::{marker::PhantomData, panic::Location};
 
-use super::{ChannelRecv, Comm, RecvOp, SendOp, Source, Status, Tag};
+use super::{ChannelRecv, Comm, RecvOp, SendOp, Source, Tag};
 use crate::{
     buffer::{RecvBuf, SendBuf, Wire, room},
     error::Result,
-    ops::OpInfo,
+    ops::{ChannelInfo, OpInfo},
 };
 
 /// One peer, tag and element type, checked once, for messages that are exchanged repeatedly.
@@ -16,9 +16,7 @@ use crate::{
 pub struct Channel<T: Wire> {
     comm: Comm,
     /// What sends and receives have in common. Has no peer if the channel is to no rank.
-    info: OpInfo,
-    /// Rank of the peer in the communicator, for the status of its messages.
-    peer: usize,
+    info: ChannelInfo,
     elem: PhantomData<fn() -> T>,
 }
 
@@ -34,8 +32,7 @@ impl<T: Wire> Channel<T> {
         let info = comm.recv_info::<T>(comm.id(), source, Tag::Is(tag))?;
         Ok(Self {
             comm: comm.clone(),
-            info,
-            peer: peer.unwrap_or(Status::NO_RANK),
+            info: ChannelInfo::new(info, comm.shared().place.rank),
             elem: PhantomData,
         })
     }
@@ -47,10 +44,12 @@ impl<T: Wire> Channel<T> {
     #[track_caller]
     pub fn send<B: SendBuf<Elem = T>>(&self, buf: B) -> SendOp<B> {
         let at = Location::caller();
-        if self.info.peer.is_none() {
+        if self.info.op.peer.is_none() {
             return SendOp::sent(buf);
         }
-        self.comm.start_send(&self.info, at, buf)
+        self.comm.start_send(&self.info.op, at, buf, |bytes| {
+            self.comm.shared().send_by_channel(&self.info, bytes)
+        })
     }
 
     /// Receives like [`Comm::recv_into`].
@@ -60,21 +59,22 @@ impl<T: Wire> Channel<T> {
     #[track_caller]
     pub fn recv_into<B: RecvBuf<Elem = T>>(&self, mut buf: B) -> ChannelRecv<B> {
         let at = Location::caller();
-        if self.info.peer.is_none() {
-            let tag = Tag::Is(self.info.tag.unwrap_or(0));
+        let info = &self.info.op;
+        if info.peer.is_none() {
+            let tag = Tag::Is(info.tag.unwrap_or(0));
             return ChannelRecv::posted(RecvOp::from_no_rank(buf, tag));
         }
         if let Some(fault) = buf.fault() {
-            let info = OpInfo { at, ..self.info };
+            let info = OpInfo { at, ..*info };
             let failed = self.comm.unusable("recv", info, fault, buf);
             return ChannelRecv::posted(RecvOp::failed(failed));
         }
         let shared = self.comm.shared();
         let len = room(&mut buf) * size_of::<T>();
         match shared.start_recv_in_place(&self.info, at, len) {
-            Ok(ticket) => ChannelRecv::in_place(&self.comm, ticket, self.peer, buf),
+            Ok(ticket) => ChannelRecv::in_place(&self.comm, ticket, buf),
             Err(engine) => {
-                let ticket = shared.start_other_recv(engine, &self.info, at, buf);
+                let ticket = shared.start_other_recv(engine, info, at, buf);
                 ChannelRecv::posted(RecvOp::new(&self.comm, ticket))
             }
         }

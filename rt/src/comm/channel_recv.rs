@@ -1,7 +1,7 @@
 //! The future of a receive of a channel: [`ChannelRecv`].
 
 use std::{
-    fmt,
+    fmt, mem,
     pin::Pin,
     task::{Context, Poll, ready},
     time::Duration,
@@ -9,7 +9,7 @@ use std::{
 
 use super::{
     Comm, RecvOp, Status, handle_cache,
-    op::{MessageFlight, failed},
+    op::{MessageFlight, failed, status_of},
 };
 use crate::{
     buffer::RecvBuf,
@@ -28,47 +28,44 @@ use crate::{
 /// `select!` and time limits lose no message.
 #[must_use = "await it; dropping it takes the receive back"]
 pub struct ChannelRecv<B> {
-    /// `None` after completion.
-    flight: Option<ChannelFlight<B>>,
-    /// The buffer of a receive in place.
-    buf: Option<B>,
+    state: ChannelRecvState<B>,
 }
 
-enum ChannelFlight<B> {
+enum ChannelRecvState<B> {
     /// The message comes to a place of the runtime.
     InPlace {
         flight: MessageFlight<PlacedBytes>,
-        /// Rank of the channel's peer in the communicator.
-        source: usize,
+        buf: B,
     },
     /// The receive is like any other one: its message may be long, or another receive was posted before it.
     Posted(RecvOp<B>),
+    /// A receive in place was completed.
+    Over,
 }
 
 impl<B> ChannelRecv<B> {
     pub(super) const fn posted(recv: RecvOp<B>) -> Self {
         Self {
-            flight: Some(ChannelFlight::Posted(recv)),
-            buf: None,
+            state: ChannelRecvState::Posted(recv),
         }
     }
 
     /// Returns true if awaiting this would not wait.
     pub fn is_done(&self) -> bool {
-        match &self.flight {
-            Some(ChannelFlight::InPlace { flight, .. }) => flight.is_done(),
-            Some(ChannelFlight::Posted(recv)) => recv.is_done(),
-            None => true,
+        match &self.state {
+            ChannelRecvState::InPlace { flight, .. } => flight.is_done(),
+            ChannelRecvState::Posted(recv) => recv.is_done(),
+            ChannelRecvState::Over => true,
         }
     }
 
     /// Gives up after `limit`, as [`RecvOp::timeout`] does.
     pub fn timeout(mut self, limit: Duration) -> Self {
-        match self.flight.take() {
-            Some(ChannelFlight::Posted(recv)) => return Self::posted(recv.timeout(limit)),
-            flight => self.flight = flight,
+        match mem::replace(&mut self.state, ChannelRecvState::Over) {
+            ChannelRecvState::Posted(recv) => return Self::posted(recv.timeout(limit)),
+            state => self.state = state,
         }
-        if let Some(ChannelFlight::InPlace { flight, .. }) = &self.flight {
+        if let ChannelRecvState::InPlace { flight, .. } = &self.state {
             flight.set_timer(limit);
         }
         self
@@ -77,16 +74,10 @@ impl<B> ChannelRecv<B> {
 
 impl<B: RecvBuf> ChannelRecv<B> {
     #[inline(always)]
-    pub(super) fn in_place(
-        comm: &Comm,
-        ticket: OpTicket<PlacedBytes>,
-        source: usize,
-        buf: B,
-    ) -> Self {
+    pub(super) fn in_place(comm: &Comm, ticket: OpTicket<PlacedBytes>, buf: B) -> Self {
         let flight = MessageFlight::new(comm, ticket);
         Self {
-            flight: Some(ChannelFlight::InPlace { flight, source }),
-            buf: Some(buf),
+            state: ChannelRecvState::InPlace { flight, buf },
         }
     }
 
@@ -95,10 +86,10 @@ impl<B: RecvBuf> ChannelRecv<B> {
     /// # Errors
     /// This is not a failure: if the message arrived first, returns the buffer with the message in it.
     pub async fn cancel(self) -> Result<B, (B, Status)> {
-        match &self.flight {
-            Some(ChannelFlight::InPlace { flight, .. }) => flight.unpost(),
-            Some(ChannelFlight::Posted(recv)) => recv.unpost(),
-            None => {}
+        match &self.state {
+            ChannelRecvState::InPlace { flight, .. } => flight.unpost(),
+            ChannelRecvState::Posted(recv) => recv.unpost(),
+            ChannelRecvState::Over => {}
         }
         match self.await {
             Ok((buf, status)) => Err((buf, status)),
@@ -109,11 +100,10 @@ impl<B: RecvBuf> ChannelRecv<B> {
     /// Takes a message that has come to its place.
     #[inline(always)]
     fn take_arrived(&mut self) -> Option<(B, Status)> {
-        let Some(ChannelFlight::InPlace { flight, .. }) = &self.flight else {
+        let ChannelRecvState::InPlace { flight, buf } = &mut self.state else {
             return None;
         };
         let (shared, ticket) = (flight.comm.shared(), &flight.ticket);
-        let buf = self.buf.as_mut()?;
         let landed = shared.try_take(|core| core.p2p.common.ops.take_landed_place(ticket, buf))?;
         Some(self.received(&landed))
     }
@@ -121,37 +111,31 @@ impl<B: RecvBuf> ChannelRecv<B> {
     /// Returns the buffer, with the message in it, of a receive whose operation is complete.
     #[inline(always)]
     fn received(&mut self, landed: &MessageStatus) -> (B, Status) {
-        let (comm, source, buf) = self.leave_place();
+        let (comm, buf) = self.leave_place();
+        let status = status_of::<B::Elem>(&comm, landed);
         handle_cache::cache_handle(comm);
-        let len = landed.bytes.checked_div(size_of::<B::Elem>()).unwrap_or(0);
-        let status = Status {
-            source,
-            tag: landed.tag,
-            len,
-        };
         (buf, status)
     }
 
     /// Returns the parts of a receive whose operation has ended.
     #[inline(always)]
-    fn leave_place(&mut self) -> (Comm, usize, B) {
-        let (flight, buf) = (self.flight.take(), self.buf.take());
-        let (Some(ChannelFlight::InPlace { flight, source }), Some(buf)) = (flight, buf) else {
-            unreachable!("just seen")
-        };
-        (flight.comm, source, buf)
+    fn leave_place(&mut self) -> (Comm, B) {
+        match mem::replace(&mut self.state, ChannelRecvState::Over) {
+            ChannelRecvState::InPlace { flight, buf } => (flight.comm, buf),
+            _ => unreachable!("just seen"),
+        }
     }
 
     /// Polls a receive whose message was not there.
     #[inline(never)]
     fn poll_unreceived(&mut self, cx: &mut Context<'_>) -> Poll<Result<(B, Status), OpError<B>>> {
-        let has_turned = match &mut self.flight {
-            Some(ChannelFlight::InPlace { flight, .. }) => {
+        let has_turned = match &mut self.state {
+            ChannelRecvState::InPlace { flight, .. } => {
                 let shared = flight.comm.shared();
                 shared.turn_for_expected(flight.ticket.op)
             }
-            Some(ChannelFlight::Posted(recv)) => return Pin::new(recv).poll(cx),
-            None => panic!("a receive was polled after it had completed"),
+            ChannelRecvState::Posted(recv) => return Pin::new(recv).poll(cx),
+            ChannelRecvState::Over => panic!("a receive was polled after it had completed"),
         };
         if has_turned && let Some(received) = self.take_arrived() {
             return Poll::Ready(Ok(received));
@@ -165,9 +149,7 @@ impl<B: RecvBuf> ChannelRecv<B> {
         cx: &Context<'_>,
         has_turned: bool,
     ) -> Poll<Result<(B, Status), OpError<B>>> {
-        let (Some(ChannelFlight::InPlace { flight, .. }), Some(buf)) =
-            (&self.flight, &mut self.buf)
-        else {
+        let ChannelRecvState::InPlace { flight, buf } = &mut self.state else {
             unreachable!("seen by the caller")
         };
         let (shared, ticket) = (flight.comm.shared(), &flight.ticket);
@@ -176,7 +158,7 @@ impl<B: RecvBuf> ChannelRecv<B> {
         Poll::Ready(match outcome {
             Ok(landed) => Ok(self.received(&landed)),
             Err(failure) => {
-                let (comm, _, buf) = self.leave_place();
+                let (comm, buf) = self.leave_place();
                 Err(failed("recv", &comm, *failure, buf))
             }
         })
@@ -188,7 +170,7 @@ impl<B: RecvBuf> Future for ChannelRecv<B> {
 
     #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if !matches!(self.flight, Some(ChannelFlight::InPlace { .. })) {
+        if !matches!(self.state, ChannelRecvState::InPlace { .. }) {
             return self.poll_unreceived(cx);
         }
         ready!(poll_proceed(cx));
@@ -202,7 +184,7 @@ impl<B: RecvBuf> Future for ChannelRecv<B> {
 impl<B> Drop for ChannelRecv<B> {
     #[inline(always)]
     fn drop(&mut self) {
-        if let Some(ChannelFlight::InPlace { flight, .. }) = &self.flight {
+        if let ChannelRecvState::InPlace { flight, .. } = &self.state {
             flight.take_back();
         }
     }

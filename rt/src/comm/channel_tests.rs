@@ -17,7 +17,12 @@ use super::{
     ChannelRecv, Comm, Source, Tag,
     calm_tests::ways_out::{alone, is_expecting, look_elsewhere, value},
 };
-use crate::{buffer::RecvBuf, error::ErrorKind};
+use crate::{
+    Runtime,
+    buffer::RecvBuf,
+    error::{Error, ErrorKind},
+    sim::Simulation,
+};
 
 /// Posts a receive of a channel, of which only its slot knows.
 fn expect<B: RecvBuf>(comm: &Comm, buf: B) -> ChannelRecv<B> {
@@ -229,4 +234,100 @@ fn a_channel_and_a_wildcard_get_their_messages_in_the_order_in_which_they_were_p
         channel.send([4]).await.unwrap();
         assert_eq!((value(first).await, got(second).await), (3, 4));
     });
+}
+
+/// Number of receives that were posted so far, of which not only their slot knew.
+fn postings(comm: &Comm) -> u64 {
+    let shared = comm.shared();
+    shared.look(|engine| engine.core.p2p.tables().counts().0)
+}
+
+#[test]
+fn a_message_by_the_channel_of_a_receive_comes_to_its_place_and_posts_nothing() {
+    alone(async |world| {
+        let channel = world.channel::<u64>(0, 7).unwrap();
+        let clone = channel.clone();
+        let before = postings(world);
+        for number in 0..9 {
+            let recv = clone.recv_into([0, 0]);
+            channel.send([number]).await.unwrap();
+            let (buf, status) = recv.await.unwrap();
+            assert_eq!((buf, status.len, status.tag), ([number, 0], 1, 7));
+        }
+        assert_eq!(postings(world), before);
+    });
+}
+
+#[test]
+fn a_message_by_another_channel_does_not_come_to_the_place() {
+    alone(async |world| {
+        let dup = world.dup().await.unwrap();
+        let recv = expect(world, [0]);
+        let others = [world.channel(0, 8).unwrap(), dup.channel(0, 7).unwrap()];
+        for other in &others {
+            other.send([1_u64]).await.unwrap();
+        }
+        world.channel(0, 7).unwrap().send([2_u64]).await.unwrap();
+        assert_eq!(got(recv).await, 2);
+        for other in &others {
+            assert_eq!(got(other.recv_into([0])).await, 1);
+        }
+    });
+}
+
+#[test]
+fn a_receive_in_place_is_of_its_channel_whatever_was_in_the_place_before() {
+    alone(async |world| {
+        let channels = [7, 8].map(|tag| world.channel::<u64>(0, tag).unwrap());
+        for number in 0..3 {
+            for (channel, tag) in channels.iter().zip([7, 8]) {
+                for other in [9, tag] {
+                    let recv = world.recv_into(0, other, [0]);
+                    assert!(is_expecting(world));
+                    world.send(0, other, [number]).await.unwrap();
+                    assert_eq!(value(recv).await, number);
+                }
+                let recv = channel.recv_into([0]);
+                assert!(is_expecting(world));
+                world.send(0, tag, [number]).await.unwrap();
+                assert_eq!(got(recv).await, number);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_rank_that_talks_to_itself_by_a_channel_sends_by_the_driver_now_and_then() {
+    let builder = Runtime::builder().set("RIPSTOP_PROGRESS", "inline");
+    let runtime = builder.init().unwrap();
+    let world = runtime.world();
+    runtime.block_on(async {
+        let channel = world.channel::<u64>(0, 7).unwrap();
+        for number in 0..1000 {
+            let recv = channel.recv_into([0]);
+            channel.send([number]).await.unwrap();
+            assert_eq!(got(recv).await, number);
+        }
+    });
+    let by_driver = runtime.counters().messages_sent;
+    assert!(
+        (2..=20).contains(&by_driver),
+        "{by_driver} of 1000 messages"
+    );
+}
+
+#[test]
+fn a_message_to_the_rank_from_which_a_channel_expects_one_does_not_come_to_the_own_place() {
+    let report = Simulation::new(2).run(|world: Comm| async move {
+        let channel = world.channel::<usize>(1 - world.rank(), 7)?;
+        for _ in 0..9 {
+            let recv = channel.recv_into([9]);
+            channel.send([world.rank()]).await?;
+            assert_eq!(recv.await?.0, [1 - world.rank()]);
+        }
+        Ok::<_, Error>(())
+    });
+    for result in report.unwrap().results {
+        result.unwrap().unwrap();
+    }
 }

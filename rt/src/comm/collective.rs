@@ -183,7 +183,9 @@ impl Comm {
         buf: B,
     ) -> SendOp<B> {
         match self.send_info::<B::Elem>(self.id() + 1, to, call.tag, false) {
-            Ok(info) => self.start_send(&info, call.at, buf),
+            Ok(info) => self.start_send(&info, call.at, buf, |bytes| {
+                self.shared().send_at_once(&info, bytes)
+            }),
             Err(error) => SendOp::failed(OpError { error, buf }),
         }
     }

@@ -369,24 +369,28 @@ impl Comm {
             return SendOp::sent(buf);
         };
         match self.send_info::<B::Elem>(ctx, to, tag, synchronous) {
-            Ok(info) => self.start_send(&info, info.at, buf),
+            Ok(info) => self.start_send(&info, info.at, buf, |bytes| {
+                self.shared().send_at_once(&info, bytes)
+            }),
             Err(error) => SendOp::failed(OpError { error, buf }),
         }
     }
 
+    /// Starts a send. `send_at_once` sends the bytes if they can leave at once, and returns true then.
     #[inline(always)]
     pub(super) fn start_send<B: SendBuf>(
         &self,
         info: &OpInfo,
         at: &'static Location<'static>,
         buf: B,
+        send_at_once: impl FnOnce(&[u8]) -> bool,
     ) -> SendOp<B> {
         if let Some(fault) = buf.fault() {
             return SendOp::failed(self.unusable("send", OpInfo { at, ..*info }, fault, buf));
         }
         // The buffer is moved only if the message does not leave at once.
         let bytes = bytemuck::cast_slice(buf.elems());
-        if !self.shared().send_at_once(info, bytes) {
+        if !send_at_once(bytes) {
             return self.start_unsent(OpInfo { at, ..*info }, buf);
         }
         if bytes.len() >= LONG {

@@ -19,7 +19,7 @@ use std::panic::Location;
 use super::{Engine, PointToPoint, commons::CalmState};
 use crate::{
     buffer::RecvBuf,
-    ops::{EXPECTED_SLOT, OpInfo, OpTicket, PLACE_LEN, PlacedBytes},
+    ops::{ChannelInfo, EXPECTED_SLOT, OpInfo, OpTicket, PLACE_LEN, PlacedBytes},
     proto::wire::OpId,
 };
 
@@ -65,11 +65,12 @@ impl Engine {
         p2p.tables().is_idle() && p2p.common.ops.may_expect() && self.is_calm()
     }
 
-    /// Creates a receive with a place of `len` bytes for its message, if it can be expected. Its own buffer stays elsewhere.
+    /// Creates a receive of a channel with a place of `len` bytes for its message, if it can be expected. Its own buffer stays
+    /// elsewhere.
     #[inline(always)]
     pub(crate) fn expect_in_place(
         &mut self,
-        info: &OpInfo,
+        channel: &ChannelInfo,
         at: &'static Location<'static>,
         len: usize,
     ) -> Option<OpTicket<PlacedBytes>> {
@@ -78,7 +79,7 @@ impl Engine {
         }
         let common = &mut self.core.p2p.common;
         common.calm = CalmState::Expecting;
-        Some(common.ops.hold_expected_place(info, at, len))
+        Some(common.ops.hold_expected_place(channel, at, len))
     }
 
     /// Creates a receive and posts it, if nothing unusual is known. Otherwise returns the receive to be posted.
@@ -111,6 +112,19 @@ impl Engine {
             && p2p.deliver_expected(info, bytes);
         if is_sent {
             self.note_sent(info);
+        }
+        is_sent
+    }
+
+    /// Gives a message of a channel of this rank to itself to the expected receive, if that is of the same channel and takes it.
+    /// Otherwise changes nothing that matters, and returns false.
+    #[inline(always)]
+    pub(crate) fn send_to_place(&mut self, channel: &ChannelInfo, bytes: &[u8]) -> bool {
+        let p2p = &mut self.core.p2p;
+        let is_sent =
+            p2p.common.calm == CalmState::Expecting && p2p.deliver_to_place(channel, bytes);
+        if is_sent {
+            self.note_sent(&channel.op);
         }
         is_sent
     }

@@ -7,6 +7,7 @@
     reason = "follows the areas of held buffers, which it keeps alive"
 )]
 
+mod channel_info;
 mod erased_buffer;
 mod last_op;
 #[cfg(all(test, loom))]
@@ -21,6 +22,7 @@ use self::last_op::LastOp;
 pub use self::memory::ErasedReducer;
 use self::slot::IN_PROGRAM;
 pub(crate) use self::{
+    channel_info::ChannelInfo,
     erased_buffer::{BufferArea, ErasedBuffer, PlacedBytes, ProgramBuffers},
     last_op::EndedOp,
     memory::{PanicPayload, RunMemory, StepWork},
@@ -167,6 +169,7 @@ impl OpTable {
         buf: B,
     ) -> OpTicket<B> {
         let slot = self.expected();
+        slot.forget_channel();
         let info = OpInfo { at, ..*info };
         let generation = slot.begin(info, OpState::Expected, |held| held.hold_recv(buf));
         OpTicket::new(OpId {
@@ -175,17 +178,16 @@ impl OpTable {
         })
     }
 
-    /// Creates the expected receive with a place of `len` bytes for its message, instead of a buffer. Its slot must be free.
+    /// Creates the expected receive of a channel with a place of `len` bytes for its message, instead of a buffer. Its slot must
+    /// be free.
     #[inline(always)]
     pub(crate) fn hold_expected_place(
         &mut self,
-        info: &OpInfo,
+        channel: &ChannelInfo,
         at: &'static Location<'static>,
         len: usize,
     ) -> OpTicket<PlacedBytes> {
-        let info = OpInfo { at, ..*info };
-        let slot = self.expected();
-        let generation = slot.begin(info, OpState::Expected, |held| held.hold_place(len));
+        let generation = self.expected().begin_place(channel, at, len);
         OpTicket::new(OpId {
             slot: EXPECTED_SLOT,
             generation,

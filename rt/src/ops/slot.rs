@@ -9,6 +9,7 @@ use std::{io, mem::MaybeUninit, ops::Range, panic::Location, sync::Arc, task::Wa
 use ripstop_fabric::driver::{LocalRange, PayloadView};
 
 use super::{
+    channel_info::{ChannelInfo, ChannelNumber},
     erased_buffer::{BufferArea, ErasedBuffer},
     op_state::{MessageStatus, OpFailure, OpInfo, OpState},
 };
@@ -46,6 +47,8 @@ pub(crate) struct OpSlot {
     /// Timer of the time limit.
     pub(crate) timer: Option<TimerId>,
     pub(crate) info: OpInfo,
+    /// The channel of this operation, or of an earlier one that `info` still describes. Only receives in place have one.
+    channel: ChannelNumber,
 }
 
 impl OpSlot {
@@ -72,6 +75,7 @@ impl OpSlot {
             waker: None,
             timer: None,
             info,
+            channel: ChannelNumber::NONE,
         }
     }
 
@@ -90,6 +94,39 @@ impl OpSlot {
         self.marks = 0;
         debug_assert!(!self.lent, "a free slot has no buffer");
         self.generation
+    }
+
+    /// Begins a receive of a channel, whose message comes to the place of this slot. Returns the slot's generation.
+    #[inline(always)]
+    pub(super) fn begin_place(
+        &mut self,
+        channel: &ChannelInfo,
+        at: &'static Location<'static>,
+        len: usize,
+    ) -> u32 {
+        if self.channel != channel.number {
+            (self.info, self.channel) = (channel.op, channel.number);
+        }
+        self.info.at = at;
+        self.state = OpState::Expected;
+        self.area = self.held.hold_place(len);
+        self.orphan = false;
+        self.marks = 0;
+        debug_assert!(!self.lent, "a free slot has no buffer");
+        self.generation
+    }
+
+    /// Makes room for the description of an operation that is not of the last channel. Must be called before
+    /// [`begin`](Self::begin) on a slot that can have receives in place.
+    #[inline(always)]
+    pub(super) fn forget_channel(&mut self) {
+        self.channel = ChannelNumber::NONE;
+    }
+
+    /// Returns true if this slot has a place for a message of this channel and length.
+    #[inline(always)]
+    pub(crate) fn is_place_for(&self, channel: &ChannelInfo, bytes: usize) -> bool {
+        self.channel == channel.number && bytes <= self.area.len
     }
 
     /// Frees the slot. From now on, ids of the operation are stale.

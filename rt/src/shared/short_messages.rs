@@ -8,7 +8,7 @@ use crate::{
     engine::{Engine, EngineCore},
     error::ErrorKind,
     lock::SpinGuard,
-    ops::{OpInfo, OpTicket, PlacedBytes},
+    ops::{ChannelInfo, OpInfo, OpTicket, PlacedBytes},
     proto::wire::OpId,
 };
 
@@ -24,25 +24,47 @@ impl RuntimeShared {
         self.start_recv_locked(self.engine.lock(), info, at, buf)
     }
 
-    /// Creates a receive whose message, of at most `len` bytes, comes to a place.
+    /// Creates a receive of a channel whose message, of at most `len` bytes, comes to a place.
     ///
     /// # Errors
     /// This is not a failure: if that is not possible now, returns the locked engine for a receive that owns its buffer.
     #[inline(always)]
     pub(crate) fn start_recv_in_place(
         &self,
-        info: &OpInfo,
+        channel: &ChannelInfo,
         at: &'static Location<'static>,
         len: usize,
     ) -> Result<OpTicket<PlacedBytes>, SpinGuard<'_, Engine>> {
         let mut engine = self.engine.lock();
-        engine.expect_in_place(info, at, len).ok_or(engine)
+        engine.expect_in_place(channel, at, len).ok_or(engine)
     }
 
     /// Sends bytes if they can leave immediately. Returns false if not, or if the send fails.
     #[inline(always)]
     pub(crate) fn send_at_once(&self, info: &OpInfo, bytes: &[u8]) -> bool {
         let mut engine = self.engine.lock();
+        engine.send_expected(info, bytes) || self.send_unexpected(engine, info, bytes)
+    }
+
+    /// Does the same as [`send_at_once`](Self::send_at_once) with a message of a channel.
+    #[inline(always)]
+    pub(crate) fn send_by_channel(&self, channel: &ChannelInfo, bytes: &[u8]) -> bool {
+        let mut engine = self.engine.lock();
+        if channel.is_own {
+            return engine.send_to_place(channel, bytes)
+                || self.send_without_place(engine, &channel.op, bytes);
+        }
+        self.send_unexpected(engine, &channel.op, bytes)
+    }
+
+    /// Does the same as [`send_at_once`](Self::send_at_once) with a message for which there is no place.
+    #[inline(never)]
+    fn send_without_place(
+        &self,
+        mut engine: SpinGuard<'_, Engine>,
+        info: &OpInfo,
+        bytes: &[u8],
+    ) -> bool {
         engine.send_expected(info, bytes) || self.send_unexpected(engine, info, bytes)
     }
 

@@ -6,7 +6,7 @@ use super::PointToPoint;
 use crate::{
     engine::commons::CalmState,
     group::WorldRank,
-    ops::{MessageStatus, OpInfo, OpSlot},
+    ops::{ChannelInfo, MessageStatus, OpInfo, OpSlot},
     proto::{
         matching::{Matching, MessageEnvelope},
         wire::OpId,
@@ -107,18 +107,48 @@ impl PointToPoint {
         true
     }
 
+    /// Does the same as [`deliver_expected`](Self::deliver_expected) if the expected receive is of the channel by which the
+    /// message is sent, which is of this rank to itself. Type, tag and communicator are the same then.
+    #[inline(always)]
+    pub(in crate::engine) fn deliver_to_place(
+        &mut self,
+        channel: &ChannelInfo,
+        bytes: &[u8],
+    ) -> bool {
+        debug_assert!(channel.is_own, "another rank gets the message");
+        let fits = self
+            .common
+            .ops
+            .expected()
+            .is_place_for(channel, bytes.len());
+        if !fits || !self.take_pass() {
+            return false;
+        }
+        let envelope = own_envelope(self.common.me, &channel.op);
+        let slot = self.common.ops.expected();
+        let body = PayloadView::from_slice(bytes);
+        land_expected_message(slot, &mut self.matching, envelope, body);
+        self.common.calm = CalmState::Calm;
+        true
+    }
+
     #[inline(always)]
     fn may_pass_driver(&mut self, ctx: u32) -> bool {
         let is_of_collective = ctx & 1 == 1;
-        if is_of_collective || self.own.passes == 0 && !self.renew_passes() {
+        !is_of_collective && self.take_pass()
+    }
+
+    #[inline(always)]
+    fn take_pass(&mut self) -> bool {
+        if self.own.passes == 0 && !self.renew_passes() {
             return false;
         }
         self.own.passes -= 1;
         true
     }
 
-    /// Lets messages of this rank to itself go past the driver again, after one that went by it. Returns false if the next one must
-    /// go by the driver, too: there was none, it or a later one has not arrived, or one is queued.
+    /// Lets messages of this rank to itself go past the driver again, after one that went by it. Returns false if the next one
+    /// must go by the driver, too: there was none, it or a later one has not arrived, or one is queued.
     #[inline(never)]
     fn renew_passes(&mut self) -> bool {
         if !self.own.is_direct || !self.own.by_driver {

@@ -32,7 +32,7 @@ impl<'a> MessageTables<'a> {
     }
 
     /// Returns the numbers of receives that were posted and of messages that arrived, so far.
-    pub(in crate::engine) fn counts(self) -> (u64, u64) {
+    pub(crate) fn counts(self) -> (u64, u64) {
         self.matching.counts()
     }
 

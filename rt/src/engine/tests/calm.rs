@@ -14,7 +14,7 @@ use crate::{
     engine::{Engine, calm_switch, commons::CalmState},
     error::ErrorKind,
     group::{RankGroup, WorldRank},
-    ops::{OpInfo, OpTicket, PlacedBytes},
+    ops::{ChannelInfo, OpInfo, OpTicket, PlacedBytes},
     proto::wire::EagerHeader,
 };
 
@@ -51,7 +51,8 @@ impl CalmPair {
     /// Posts a receive at rank 1 like [`expect`](Self::expect), whose message comes to a place.
     fn expect_in_place(&mut self, info: &OpInfo) -> OpTicket<PlacedBytes> {
         let engine = &mut self.0.engines[1];
-        let recv = engine.expect_in_place(info, Location::caller(), ROOM);
+        let channel = ChannelInfo::new(*info, WorldRank(1));
+        let recv = engine.expect_in_place(&channel, Location::caller(), ROOM);
         recv.expect("nothing unusual is known")
     }
 
