@@ -55,7 +55,7 @@ pub use self::{
     caps::{Caps, DriverCost},
     command::{AtomicOp, DriverCommand, MessagePlace, PostResult, TagBuffer},
     null::NullDriver,
-    payload::{LocalRange, PayloadView},
+    payload::{LocalRange, PayloadRun, PayloadView},
     sink::{CommandFailure, DownCause, DownEvidence, Sink},
     slot::{SLOT_MESSAGE_MAX, SlotName, SlotReceipt},
     turn::{ArmResult, FutexWord, TurnProgress, WakeSource},

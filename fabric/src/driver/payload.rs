@@ -131,6 +131,67 @@ impl<'a> PayloadView<'a> {
     }
 }
 
+/// Bodies of messages that follow each other, of one length. They lie in one piece of memory, each at a multiple of a stride.
+#[derive(Clone, Debug)]
+pub struct PayloadRun<'a> {
+    /// Memory of the bodies that were not returned yet.
+    rest: PayloadView<'a>,
+    /// Length of each body in bytes.
+    len: usize,
+    stride: usize,
+}
+
+impl<'a> PayloadRun<'a> {
+    /// Cuts memory into bodies of `len` bytes, one at each multiple of `stride`.
+    ///
+    /// # Panics
+    /// Panics if `stride` is 0, or if a body is longer than the stride.
+    #[must_use]
+    #[inline]
+    pub const fn new(memory: PayloadView<'a>, len: usize, stride: usize) -> Self {
+        assert!(0 < stride && len <= stride, "bodies that overlap");
+        Self {
+            rest: memory,
+            len,
+            stride,
+        }
+    }
+
+    /// Returns the length of each body in bytes.
+    #[must_use]
+    #[inline]
+    pub const fn body_len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns true if all bodies were returned.
+    #[must_use]
+    #[inline]
+    pub const fn is_over(&self) -> bool {
+        self.rest.len < self.stride
+    }
+}
+
+impl<'a> Iterator for PayloadRun<'a> {
+    type Item = PayloadView<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<PayloadView<'a>> {
+        if self.is_over() {
+            return None;
+        }
+        let (start, lent) = (self.rest.start, self.rest.lent);
+        self.rest.len -= self.stride;
+        // SAFETY: the memory was at least one stride long, so the place is inside it or at its end.
+        self.rest.start = unsafe { start.add(self.stride) };
+        Some(PayloadView {
+            start,
+            len: self.len,
+            lent,
+        })
+    }
+}
+
 impl fmt::Debug for PayloadView<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "PayloadView({} bytes)", self.len)
@@ -253,5 +314,33 @@ impl LocalRange {
         // SAFETY: `offset` is inside the range or one past its end.
         let start = unsafe { self.start.add(offset) };
         Self { start, len }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PayloadRun, PayloadView};
+
+    #[test]
+    fn a_run_has_a_body_at_each_multiple_of_its_stride() {
+        let memory = [1, 2, 0, 3, 4, 0, 5, 6, 0];
+        let mut run = PayloadRun::new(PayloadView::from_slice(&memory), 2, 3);
+        assert_eq!(run.next().map(PayloadView::to_vec), Some(vec![1, 2]));
+        let rest: Vec<_> = run.by_ref().map(PayloadView::to_vec).collect();
+        assert_eq!(rest, [[3, 4], [5, 6]]);
+        assert!(run.is_over() && run.next().is_none());
+    }
+
+    #[test]
+    fn bodies_may_be_empty_and_memory_that_is_too_short_has_none() {
+        let empty = PayloadRun::new(PayloadView::from_slice(&[7; 16]), 0, 8);
+        assert!(empty.map(PayloadView::len).eq([0, 0]));
+        assert!(PayloadRun::new(PayloadView::from_slice(&[7; 7]), 7, 8).is_over());
+    }
+
+    #[test]
+    #[should_panic(expected = "overlap")]
+    fn a_body_is_not_longer_than_its_stride() {
+        let _run = PayloadRun::new(PayloadView::from_slice(&[7; 16]), 9, 8);
     }
 }

@@ -2,12 +2,19 @@
 
 use std::io;
 
-use super::{CommandToken, MessagePlace, PayloadView, WorldRank};
+use super::{CommandToken, MessagePlace, PayloadRun, PayloadView, WorldRank};
 
 /// Receives a driver's arrivals and completions. An implementation must not call back into the driver.
 pub trait Sink {
     /// Reports a message from `from`. The body is only lent: copy what you need before returning.
     fn message(&mut self, from: WorldRank, header: &[u8], body: PayloadView<'_>);
+
+    /// Reports messages from `from` that follow each other and have the same header. Each is a message like any other.
+    fn messages(&mut self, from: WorldRank, header: &[u8], bodies: PayloadRun<'_>) {
+        for body in bodies {
+            self.message(from, header, body);
+        }
+    }
 
     /// Asks, once for a long message, where its body of `len` bytes belongs. The head of the message has arrived, and all earlier
     /// messages of its sender have been reported.

@@ -2,7 +2,7 @@
 
 use super::NodePeers;
 use crate::driver::{
-    CommandFailure, CommandToken, DownCause, MessagePlace, PayloadView, Sink, WorldRank,
+    CommandFailure, CommandToken, DownCause, MessagePlace, PayloadRun, PayloadView, Sink, WorldRank,
 };
 
 /// Sink of one of the two drivers.
@@ -26,6 +26,19 @@ pub(super) enum NetworkLevel {
 }
 
 impl LevelSink<'_> {
+    /// Returns the rank of the sender of a message, or `None` if its messages are ignored.
+    #[inline]
+    fn rank_of(&self, from: WorldRank) -> Option<WorldRank> {
+        match self.level {
+            // Ranks of the board that do not share memory with this one have no ring here, so ignore messages in their name.
+            NetworkLevel::Intra => self
+                .node_peers
+                .rank(from)
+                .filter(|from| !self.down_ranks.contains(from)),
+            NetworkLevel::Inter => Some(from),
+        }
+    }
+
     /// Records that a neighbor is down. It is reported when the network has nothing more of it.
     fn lose(&mut self, peer: WorldRank, how: DownCause) {
         if !self.down_ranks.contains(&peer) {
@@ -38,16 +51,15 @@ impl LevelSink<'_> {
 impl Sink for LevelSink<'_> {
     #[inline]
     fn message(&mut self, from: WorldRank, header: &[u8], body: PayloadView<'_>) {
-        let from = match self.level {
-            // Ranks of the board that do not share memory with this one have no ring here, so ignore messages in their name.
-            NetworkLevel::Intra => self
-                .node_peers
-                .rank(from)
-                .filter(|from| !self.down_ranks.contains(from)),
-            NetworkLevel::Inter => Some(from),
-        };
-        if let Some(from) = from {
+        if let Some(from) = self.rank_of(from) {
             self.sink.message(from, header, body);
+        }
+    }
+
+    #[inline]
+    fn messages(&mut self, from: WorldRank, header: &[u8], bodies: PayloadRun<'_>) {
+        if let Some(from) = self.rank_of(from) {
+            self.sink.messages(from, header, bodies);
         }
     }
 

@@ -137,11 +137,9 @@ impl InboundRing {
     fn hand_cells_to(&mut self, sink: &mut dyn Sink, frame: RingFrame, budget: u32) -> u32 {
         self.ring.prefetch_next_line(frame);
         let count = self.ring.unread_cells(frame).min(budget);
-        for _ in 0..count {
-            let (header, body) = (self.ring.header(), self.ring.cell(frame));
-            sink.message(WorldRank(self.from), header, body);
-            self.ring.advance_cell();
-        }
+        let (header, bodies) = (self.ring.header(), self.ring.cells(frame, count));
+        sink.messages(WorldRank(self.from), header, bodies);
+        self.ring.advance_cells(count);
         count
     }
 

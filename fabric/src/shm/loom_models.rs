@@ -29,7 +29,7 @@ use crate::{
 
 const SLOTS: usize = 2;
 
-/// A ring whose messages and cells are one byte each, plus one chunk of one byte. A slot's message is where its first cell is.
+/// A ring plus one chunk of one byte. Each eight bytes of a slot are one byte of the model, as are a header and a body behind it.
 #[derive(Default)]
 struct Model {
     frames: [AtomicU64; SLOTS],
@@ -52,7 +52,9 @@ impl RingMemory for Arc<Model> {
         self.tail.store(tail, Release);
     }
     fn write(&self, slot: u32, first: &[u8], _: &[u8], frame: u64) {
-        self.bytes[slot as usize][0].put_byte(first[0]);
+        let words = self.bytes[slot as usize].iter();
+        let header = words.take(first.len().div_ceil(CELL_LEN));
+        header.for_each(|word| word.put_byte(first[0]));
         self.frames[slot as usize].store(frame, Release);
     }
     fn write_cell(&self, slot: u32, number: u32, cell: [u8; CELL_LEN], frame: u64) {
@@ -62,9 +64,12 @@ impl RingMemory for Arc<Model> {
     fn prefetch_for_read(&self, _: u32) {}
     fn prefetch_for_write(&self, _: u32) {}
     fn read(&self, slot: u32, offset: usize, len: usize) -> PayloadView<'_> {
-        let byte = self.bytes[slot as usize][offset / CELL_LEN].byte();
+        let words = self.bytes[slot as usize].iter().skip(offset / CELL_LEN);
+        let words = words.take(len.div_ceil(CELL_LEN));
+        let mut bytes: Vec<u8> = words.flat_map(|word| [word.byte(); CELL_LEN]).collect();
+        bytes.truncate(len);
         // Leaked, because loom's memory cannot be lent longer than a closure.
-        PayloadView::from_slice(vec![byte; len].leak())
+        PayloadView::from_slice(bytes.leak())
     }
 }
 
@@ -158,8 +163,10 @@ fn cells_are_read_once_and_in_order_while_their_line_grows_and_after_it_was_left
                 consumer.advance();
             } else {
                 assert_eq!(consumer.header(), [1; 24]);
-                read.push(consumer.cell(frame).to_vec()[0]);
-                consumer.advance_cell();
+                let count = consumer.unread_cells(frame);
+                let bodies = consumer.cells(frame, count);
+                read.extend(bodies.map(|body| body.to_vec()[0]));
+                consumer.advance_cells(count);
             }
             consumer.publish();
         }

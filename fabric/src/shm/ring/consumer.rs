@@ -4,7 +4,7 @@ use super::{
     AHEAD, CELL_LEN, CELLS, HEADER_MAX, MalformedFrame, REPEATED_LEN, RingFrame, RingMemory,
     frame::{cells_of, stamp_of},
 };
-use crate::driver::PayloadView;
+use crate::driver::{PayloadRun, PayloadView};
 
 /// The receiving end.
 #[derive(Debug)]
@@ -88,11 +88,14 @@ impl<M: RingMemory> RingConsumer<M> {
         frame.cells - self.taken
     }
 
-    /// Returns the body of the first unread cell of the slot that `peek` found.
+    /// Returns the bodies of the first `count` unread cells of the slot that `peek` found, which has so many.
     #[inline]
-    pub(in crate::shm) fn cell(&self, frame: RingFrame) -> PayloadView<'_> {
-        self.memory
-            .read(self.slot(), self.taken as usize * CELL_LEN, frame.body)
+    pub(in crate::shm) fn cells(&self, frame: RingFrame, count: u32) -> PayloadRun<'_> {
+        let (first, len) = (self.taken as usize, count as usize);
+        let memory = self
+            .memory
+            .read(self.slot(), first * CELL_LEN, len * CELL_LEN);
+        PayloadRun::new(memory, frame.body, CELL_LEN)
     }
 
     /// Returns the body of the message that `peek` found, if it is in the slot.
@@ -140,11 +143,11 @@ impl<M: RingMemory> RingConsumer<M> {
         self.leave_slot();
     }
 
-    /// Moves on to the next cell, or to the next slot after the last cell that a slot can hold.
+    /// Moves on by so many unread cells, and to the next slot after the last cell that a slot can hold.
     #[inline]
-    pub(in crate::shm) const fn advance_cell(&mut self) {
-        self.received = self.received.wrapping_add(1);
-        self.taken += 1;
+    pub(in crate::shm) const fn advance_cells(&mut self, count: u32) {
+        self.received = self.received.wrapping_add(count);
+        self.taken += count;
         if self.taken == CELLS {
             self.leave_slot();
         }

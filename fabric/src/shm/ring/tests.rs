@@ -120,10 +120,10 @@ fn read_all(
             consumer.advance();
             continue;
         }
-        for _ in 0..consumer.unread_cells(frame).min(budget) {
-            read.push((consumer.header().to_vec(), consumer.cell(frame).to_vec()));
-            consumer.advance_cell();
-        }
+        let count = consumer.unread_cells(frame).min(budget);
+        let bodies = consumer.cells(frame, count);
+        read.extend(bodies.map(|body| (consumer.header().to_vec(), body.to_vec())));
+        consumer.advance_cells(count);
     }
     assert!(!consumer.is_ready());
     Ok(read)
@@ -202,7 +202,7 @@ fn all_messages_of_a_slot_have_the_same_number_of_slot_messages_before_them() {
     consumer.advance();
     let frame = consumer.peek().unwrap().unwrap();
     assert_eq!((frame.cells, frame.slot_messages), (1, 0));
-    consumer.advance_cell();
+    consumer.advance_cells(1);
     let frame = consumer.peek().unwrap().unwrap();
     assert_eq!((frame.cells, frame.slot_messages), (1, 1));
 }
