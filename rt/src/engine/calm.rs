@@ -82,7 +82,7 @@ impl Engine {
         Some(common.ops.hold_expected_place(channel, at, len))
     }
 
-    /// Creates a receive and posts it, if nothing unusual is known. Otherwise returns the receive to be posted.
+    /// Creates a receive and posts it, if nothing unusual is known and no message waits. Otherwise returns the receive to be posted.
     #[inline(always)]
     pub(crate) fn recv_calmly<B: RecvBuf>(
         &mut self,
@@ -97,7 +97,9 @@ impl Engine {
             p2p.common.calm = CalmState::Expecting; // only now, because the buffer's own code may panic
             return (ticket, true);
         }
-        (p2p.common.ops.hold_recv(OpInfo { at, ..*info }, buf), false)
+        let ticket = p2p.common.ops.hold_recv(OpInfo { at, ..*info }, buf);
+        let is_posted = self.is_calm() && self.core.p2p.post_calmly(ticket.op);
+        (ticket, is_posted)
     }
 
     /// Gives a short message of this rank to itself to the expected receive, if there is one that takes it. Otherwise changes
@@ -174,6 +176,20 @@ impl PointToPoint {
             && common.exposed.is_settled();
         let none_lost = common.peers.downs() == 0 && !common.unusual && !common.any_revoked();
         is_at_work && nothing_waits && none_lost && self.is_plain()
+    }
+
+    /// Posts a receive behind those that wait, and keeps the calm. Returns false, and posts at most the expected receive, if a message
+    /// waits.
+    #[inline]
+    fn post_calmly(&mut self, op: OpId) -> bool {
+        if self.common.calm == CalmState::Expecting {
+            let expected = self.common.ops.expected_id();
+            if !self.wait_for_message(expected) {
+                return false;
+            }
+            self.common.calm = CalmState::Calm;
+        }
+        self.wait_for_message(op)
     }
 }
 

@@ -3,7 +3,7 @@
 //! All headers are checked. A message with a header of the wrong length, an unknown kind or a stale name is counted and dropped.
 
 use ripstop_fabric::driver::{
-    CommandFailure, CommandToken, DownCause, MessagePlace, PayloadView, Sink,
+    CommandFailure, CommandToken, DownCause, MessagePlace, PayloadRun, PayloadView, Sink,
 };
 
 use super::{
@@ -41,6 +41,13 @@ impl Sink for EngineCore {
         if self.p2p.handle_base(rank, kind, base, header, body) {
             self.handle(rank, kind, header, body);
             self.handle_reordered(rank);
+        }
+    }
+
+    fn messages(&mut self, rank: WorldRank, header: &[u8], mut bodies: PayloadRun<'_>) {
+        self.p2p.land_run(rank, header, &mut bodies);
+        for body in bodies {
+            self.message(rank, header, body);
         }
     }
 

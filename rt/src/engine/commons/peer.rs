@@ -1,6 +1,6 @@
 //! State of a runtime for each peer, created at the first contact.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, ops::BitOrAssign};
 
 use bytemuck::Pod;
 use ripstop_fabric::{driver::DownCause, random::SeededRandom};
@@ -63,6 +63,20 @@ pub(crate) struct RoomDue {
     pub(crate) credits: bool,
     /// True if its limit of messages should be raised.
     pub(crate) quota: bool,
+}
+
+impl RoomDue {
+    pub(crate) const NOTHING: Self = Self {
+        credits: false,
+        quota: false,
+    };
+}
+
+impl BitOrAssign for RoomDue {
+    fn bitor_assign(&mut self, other: Self) {
+        self.credits |= other.credits;
+        self.quota |= other.quota;
+    }
 }
 
 /// Room for unexpected messages, for all peers together.

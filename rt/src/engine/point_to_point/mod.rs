@@ -8,6 +8,7 @@ mod arrivals;
 mod expected_recv;
 mod hw_matching;
 pub(in crate::engine) mod message;
+mod message_runs;
 mod order;
 mod out_of_order_fetch;
 mod own_messages;

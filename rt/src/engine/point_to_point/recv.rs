@@ -70,6 +70,19 @@ impl PointToPoint {
         }
     }
 
+    /// Does the same as [`recv`](Self::recv) where no message waits and nothing unusual is known. Returns false, and changes nothing,
+    /// if a message waits.
+    #[inline(always)]
+    pub(in crate::engine) fn wait_for_message(&mut self, op: OpId) -> bool {
+        let slot = self.common.ops.live(op);
+        let Some(posted) = self.matching.post_waiting(slot.info.want(), op) else {
+            return false;
+        };
+        slot.state = OpState::Posted(posted);
+        self.common.awaited_peers_changed = true;
+        true
+    }
+
     /// Gives a stored message to the receive that matched it. If the receive refuses it, the message goes back to its place.
     pub(in crate::engine) fn deliver_stored(
         &mut self,

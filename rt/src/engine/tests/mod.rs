@@ -8,6 +8,7 @@ mod hostile;
 mod lent_buffers;
 mod lists;
 mod liveness;
+mod message_runs;
 mod programs;
 mod recovery;
 mod stall_probe;

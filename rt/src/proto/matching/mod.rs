@@ -63,6 +63,13 @@ pub(crate) enum EarliestReceive {
     Listed(usize),
 }
 
+/// The posted receives that match messages of one envelope, where no wildcard receive is posted. Valid until a receive is posted,
+/// or taken out in another way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ExactReceives {
+    place: usize,
+}
+
 /// A message's position in the order of arrival. A message can be put back with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ArrivalNumber(u64);
@@ -154,6 +161,21 @@ impl<R: Copy, M: Copy> Matching<R, M> {
         }
     }
 
+    /// Posts a receive if no message waits. Otherwise changes nothing.
+    #[inline]
+    pub(crate) fn post_waiting(&mut self, want: RecvPattern, recv: R) -> Option<ReceiveHandle> {
+        if !self.messages.is_empty() {
+            return None;
+        }
+        if self.receives.is_empty() {
+            return Some(self.add_alone(want, recv));
+        }
+        self.list_lone();
+        self.lists.reserve(1);
+        let place = self.lists.probe(want.key());
+        Some(self.add_receive(place, want, recv))
+    }
+
     /// Returns true if no receive and no message waits.
     #[inline(always)]
     pub(crate) const fn is_idle(&self) -> bool {
@@ -188,6 +210,39 @@ impl<R: Copy, M: Copy> Matching<R, M> {
     pub(crate) fn give(&mut self, earliest: EarliestReceive) -> ArrivalNumber {
         self.take_found(earliest);
         self.number_arrival()
+    }
+
+    /// Returns the posted receives that match messages of this envelope, if there are any. Returns `None` if a wildcard receive or
+    /// no other receive is posted, too.
+    #[inline(always)]
+    pub(crate) fn exact_receives(&self, envelope: MessageEnvelope) -> Option<ExactReceives> {
+        if self.has_wildcard() {
+            return None;
+        }
+        match self.find_earliest(envelope)? {
+            EarliestReceive::Lone(_) => None,
+            EarliestReceive::Listed(place) => Some(ExactReceives { place }),
+        }
+    }
+
+    /// Returns the earliest of these receives.
+    #[inline(always)]
+    pub(crate) fn first_of(&self, receives: ExactReceives) -> R {
+        let first = self.lists[receives.place].ends.head;
+        self.receives[first].recv
+    }
+
+    /// Takes out the earliest of these receives for a message that has arrived. Returns the number of the message, and the other
+    /// receives, if there are any.
+    #[inline(always)]
+    pub(crate) fn give_first(
+        &mut self,
+        receives: ExactReceives,
+    ) -> (ArrivalNumber, Option<ExactReceives>) {
+        let list = &self.lists[receives.place];
+        let is_last = list.ends.head == list.ends.tail;
+        self.take_first(receives.place);
+        (self.number_arrival(), (!is_last).then_some(receives))
     }
 
     /// Returns a message to its place, or matches it with the earliest receive that matches it now.

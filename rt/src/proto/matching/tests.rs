@@ -7,8 +7,8 @@
 use std::time::Instant;
 
 use super::{
-    ArrivalNumber, ArrivalOutcome, DequeuedMessage, Matching, MessageEnvelope, PostOutcome,
-    ReceiveHandle, RecvPattern, UnexpectedHandle,
+    ArrivalNumber, ArrivalOutcome, DequeuedMessage, ExactReceives, Matching, MessageEnvelope,
+    PostOutcome, ReceiveHandle, RecvPattern, UnexpectedHandle,
 };
 use crate::group::WorldRank;
 
@@ -93,6 +93,14 @@ impl Pair {
     fn post(&mut self, want: RecvPattern) {
         let recv = self.name();
         let expected = self.reference.post(want, recv);
+        // Every second receive is posted only if no message waits.
+        if recv.is_multiple_of(2)
+            && let Some(posted) = self.real.post_waiting(want, recv)
+        {
+            assert_eq!(expected, None, "{want:?} waits, but a message fits");
+            self.receives.push((posted, recv));
+            return;
+        }
         match self.real.post(want, recv) {
             PostOutcome::Taken(taken) => self.took(taken, expected),
             PostOutcome::Waits(posted) => {
@@ -114,9 +122,27 @@ impl Pair {
             self.taken.push((envelope, arrival, message));
             return;
         }
+        // Every third one is the first of a run, which ends with its receives.
+        if message.is_multiple_of(3)
+            && let Some(receives) = self.real.exact_receives(envelope)
+        {
+            return self.run(envelope, receives);
+        }
         let expected = self.reference.arrive(envelope, message);
         let answer = self.real.arrive(envelope, message);
         self.arrived(answer, expected, envelope, message);
+    }
+
+    fn run(&mut self, envelope: MessageEnvelope, receives: ExactReceives) {
+        let mut left = Some(receives);
+        while let Some(receives) = left {
+            let (recv, message) = (self.real.first_of(receives), self.name());
+            assert_eq!(self.reference.arrive(envelope, message), Some(recv));
+            let (arrival, others) = self.real.give_first(receives);
+            self.taken.push((envelope, arrival, message));
+            left = others;
+        }
+        assert!(self.real.exact_receives(envelope).is_none());
     }
 
     fn restore(&mut self, at: usize) {
