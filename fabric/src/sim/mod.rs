@@ -3,8 +3,8 @@
 //! The main types are:
 //!
 //! - [`Cluster`]: everything that happens in the network, and when. Events are ordered by time, then by the order in which they
-//!   were planned (`heap`). Hosts are in `host`, adapters and links in `network`, and packets and operations in flight in `packets`
-//!   and `op_table`. `world` joins them.
+//!   were planned (`heap`). Hosts are in `host`, adapters and links in `network`, and packets and operations in flight in
+//!   `packets` and `op_table`. `world` joins them.
 //! - [`SimDriver`]: a rank's driver (`driver`).
 //! - [`Model`]: what everything costs.
 //! - [`Faults`]: what goes wrong.

@@ -82,7 +82,8 @@ impl Engine {
         Some(common.ops.hold_expected_place(channel, at, len))
     }
 
-    /// Creates a receive and posts it, if nothing unusual is known and no message waits. Otherwise returns the receive to be posted.
+    /// Creates a receive and posts it, if nothing unusual is known and no message waits. Otherwise returns the receive to be
+    /// posted.
     #[inline(always)]
     pub(crate) fn recv_calmly<B: RecvBuf>(
         &mut self,
@@ -178,8 +179,8 @@ impl PointToPoint {
         is_at_work && nothing_waits && none_lost && self.is_plain()
     }
 
-    /// Posts a receive behind those that wait, and keeps the calm. Returns false, and posts at most the expected receive, if a message
-    /// waits.
+    /// Posts a receive behind those that wait, and keeps the calm. Returns false, and posts at most the expected receive, if a
+    /// message waits.
     #[inline]
     fn post_calmly(&mut self, op: OpId) -> bool {
         if self.common.calm == CalmState::Expecting {

@@ -264,8 +264,8 @@ impl OpSlot {
         admitted
     }
 
-    /// Makes the error name the sender and the tag of the message that this receive cannot take. The receive itself may have named
-    /// neither.
+    /// Makes the error name the sender and the tag of the message that this receive cannot take. The receive itself may have
+    /// named neither.
     #[cold]
     fn note_refused(&mut self, envelope: &MessageEnvelope) {
         self.info.peer = Some(envelope.source);

@@ -559,7 +559,8 @@ fn keys_that_grant_nothing_are_refused() {
     assert_eq!(hear(&mut a), [Heard::Failed(2, "bad range")]);
 }
 
-/// Keys that do not grant 64 bytes of rank 1, made from valid ones to a region, whose length is whole pages, and to 64 other bytes.
+/// Keys that do not grant 64 bytes of rank 1, made from valid ones to a region, whose length is whole pages, and to 64 other
+/// bytes.
 fn bad_keys(key: RemoteRegion, plain: RemoteRegion) -> [RemoteRegion; 13] {
     let key = key.slice(0, 64).unwrap();
     let end = u64::MAX - 8;

@@ -16,8 +16,8 @@ use crate::{
 };
 
 impl PointToPoint {
-    /// Copies messages of another rank into the receives that were posted for exactly these. Leaves the rest in `bodies`: from the
-    /// first message on that has no such receive, or needs anything else.
+    /// Copies messages of another rank into the receives that were posted for exactly these. Leaves the rest in `bodies`: from
+    /// the first message on that has no such receive, or needs anything else.
     #[inline]
     pub(in crate::engine) fn land_run(
         &mut self,

@@ -70,8 +70,8 @@ impl PointToPoint {
         }
     }
 
-    /// Does the same as [`recv`](Self::recv) where no message waits and nothing unusual is known. Returns false, and changes nothing,
-    /// if a message waits.
+    /// Does the same as [`recv`](Self::recv) where no message waits and nothing unusual is known. Returns false, and changes
+    /// nothing, if a message waits.
     #[inline(always)]
     pub(in crate::engine) fn wait_for_message(&mut self, op: OpId) -> bool {
         let slot = self.common.ops.live(op);

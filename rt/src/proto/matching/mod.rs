@@ -212,8 +212,8 @@ impl<R: Copy, M: Copy> Matching<R, M> {
         self.number_arrival()
     }
 
-    /// Returns the posted receives that match messages of this envelope, if there are any. Returns `None` if a wildcard receive or
-    /// no other receive is posted, too.
+    /// Returns the posted receives that match messages of this envelope, if there are any. Returns `None` if a wildcard receive
+    /// or no other receive is posted, too.
     #[inline(always)]
     pub(crate) fn exact_receives(&self, envelope: MessageEnvelope) -> Option<ExactReceives> {
         if self.has_wildcard() {

@@ -129,8 +129,8 @@ pub(super) fn find_all(
     Ok(programs)
 }
 
-/// Names all programs of a job over hosts, which look for them themselves. Only what cargo builds is built here, in a folder that all
-/// hosts must see.
+/// Names all programs of a job over hosts, which look for them themselves. Only what cargo builds is built here, in a folder that
+/// all hosts must see.
 pub(super) fn name_all(
     args: &mut RunArgs,
     later: Vec<LaterProgram>,
