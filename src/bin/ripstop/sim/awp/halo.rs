@@ -27,7 +27,7 @@ enum HaloTransport {
         inbox: Vec<HaloBuffer>,
         receives: Vec<RecvOp<RegBuf<f32>>>,
     },
-    Window(Window<f32>),
+    Window(Box<Window<f32>>),
 }
 
 impl HaloExchange {
@@ -37,7 +37,7 @@ impl HaloExchange {
         neighbors.sort_unstable();
         neighbors.dedup();
         let way = if puts {
-            HaloTransport::Window(Window::allocate(world, lanes.len()).await?)
+            HaloTransport::Window(Box::new(Window::allocate(world, lanes.len()).await?))
         } else {
             HaloTransport::Messages {
                 tag,
