@@ -5,7 +5,11 @@ use std::{hint, time::Duration};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{
-    backlog::BacklogReason, core::VerbsCore, lane::PeerLane, link::VerbsLink, rail::VerbsRail,
+    backlog::BacklogReason,
+    core::{VerbsCore, VerbsSleep},
+    lane::PeerLane,
+    link::VerbsLink,
+    rail::VerbsRail,
     wire::VerbsControlWord,
 };
 use crate::{
@@ -67,7 +71,7 @@ impl VerbsCore {
             }
             if events == 0 {
                 match self.arm() {
-                    ArmResult::Ready => self.sleep_briefly(),
+                    ArmResult::Ready => self.sleep.sleep_briefly(&self.rails),
                     ArmResult::Busy => hint::spin_loop(),
                 }
             }
@@ -169,12 +173,13 @@ impl VerbsCore {
             .ranks()
             .any(|peer| self.commands.touches_memory(peer))
     }
+}
 
+impl VerbsSleep {
     /// Sleeps for at most `NAP_NS`. Any event on the descriptors ends the sleep sooner.
-    fn sleep_briefly(&self) {
-        let sleep = &self.sleep;
-        let timer = sleep.timer.wait_on();
-        let waits = self.rails.iter().flat_map(VerbsRail::wait_on);
+    pub(super) fn sleep_briefly(&self, rails: &[VerbsRail]) {
+        let timer = self.timer.wait_on();
+        let waits = rails.iter().flat_map(VerbsRail::wait_on);
         let waits: Vec<_> = waits.chain([WakeSource::Fd(timer)]).collect();
         let mut fds: Vec<_> = waits
             .iter()

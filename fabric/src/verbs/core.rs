@@ -87,6 +87,15 @@ pub(super) struct VerbsSleep {
     pub(super) turns_since_events_read: u32,
 }
 
+impl VerbsSleep {
+    /// Ends the sleep of a thread, by its alarm.
+    pub(super) fn wake(&mut self) {
+        let now = self.timer.now();
+        let set = self.timer.set(Some(now));
+        debug_assert!(set.is_ok(), "an alarm that exists can be set");
+    }
+}
+
 /// An event that waits to be delivered to the sink.
 #[derive(Debug)]
 pub(super) enum VerbsCompletion {
@@ -164,7 +173,11 @@ impl VerbsCore {
                 let owner = CommandOwner::Caller(token);
                 match cell_of(count) {
                     Ok(count) => (to, owner, VerbsRmaOp::Put { from, into, count }),
-                    Err(_) => return self.refuse(token),
+                    Err(why) => {
+                        let failed = VerbsCompletion::Failed(token, why);
+                        self.completions.push_back(failed);
+                        return true;
+                    }
                 }
             }
             DriverCommand::Get {
@@ -223,13 +236,6 @@ impl VerbsCore {
                 }
             }
         }
-        true
-    }
-
-    /// Fails a command that cannot be valid.
-    fn refuse(&mut self, token: CommandToken) -> bool {
-        self.completions
-            .push_back(VerbsCompletion::Failed(token, CommandFailure::BadRange));
         true
     }
 

@@ -150,7 +150,7 @@ impl VerbsCore {
         self.watches.owner_counted(counter);
         if self.sleep.slept {
             // A thread sleeps, and no device has an event to wake it.
-            self.wake_sleeper();
+            self.sleep.wake();
         }
     }
 
@@ -172,7 +172,7 @@ impl VerbsCore {
             self.begin_tasks();
         }
         if failed || self.watches.is_reached() || counted && self.has_pending_work() {
-            self.wake_sleeper();
+            self.sleep.wake();
         }
     }
 
@@ -194,13 +194,6 @@ impl VerbsCore {
             }
         }
         taken
-    }
-
-    /// Ends the sleep of a thread, by its alarm.
-    pub(super) fn wake_sleeper(&mut self) {
-        let now = self.sleep.timer.now();
-        let set = self.sleep.timer.set(Some(now));
-        debug_assert!(set.is_ok(), "an alarm that exists can be set");
     }
 }
 

@@ -12,7 +12,12 @@ use crate::{connect::ConnectState, driver::WorldRank};
 impl VerbsCore {
     /// Sends a message. Returns false if there was no room.
     pub(super) fn send(&mut self, to: WorldRank, header: &[u8], body: &[u8]) -> bool {
-        self.check_message(to, header, body);
+        check_message(header, body);
+        assert!(
+            index(to) < self.peers.len(),
+            "rank {to} in a job of {}",
+            self.peers.len()
+        );
         let Some(link) = self
             .links
             .get_mut(to)
@@ -35,23 +40,6 @@ impl VerbsCore {
         }
         self.refused |= !sent;
         sent
-    }
-
-    fn check_message(&self, to: WorldRank, header: &[u8], body: &[u8]) {
-        let (header, body) = (header.len(), body.len());
-        assert!(
-            header <= HEADER_MAX,
-            "a header of {header} bytes; the longest is {HEADER_MAX}"
-        );
-        assert!(
-            body <= BODY_MAX,
-            "a body of {body} bytes; the longest is {BODY_MAX}"
-        );
-        assert!(
-            index(to) < self.peers.len(),
-            "rank {to} in a job of {}",
-            self.peers.len()
-        );
     }
 
     #[cold]
@@ -113,4 +101,16 @@ impl VerbsCore {
             self.links.mark_clean(peer);
         }
     }
+}
+
+fn check_message(header: &[u8], body: &[u8]) {
+    let (header, body) = (header.len(), body.len());
+    assert!(
+        header <= HEADER_MAX,
+        "a header of {header} bytes; the longest is {HEADER_MAX}"
+    );
+    assert!(
+        body <= BODY_MAX,
+        "a body of {body} bytes; the longest is {BODY_MAX}"
+    );
 }

@@ -10,7 +10,7 @@ use super::{
     lane::{FIRST, PeerLane},
     objects::VerbsQp,
     outbox::{FlightContent, QpFlight, quiet_peer},
-    rail::WakeFilter,
+    rail::{VerbsRail, WakeFilter},
     wire::{HEAD, VerbsArrival, VerbsControlWord, parse},
 };
 use crate::{
@@ -65,13 +65,13 @@ impl VerbsCore {
         for rail in &mut self.rails {
             got_completion |= std::mem::take(&mut rail.inbox.got_completion);
         }
-        while got_completion && self.take_events() {}
+        while got_completion && take_events(&mut self.rails) {}
         let set = self.notify();
         debug_assert!(set.is_ok(), "an alarm can be set");
         // Arming may have found that a device has failed, and marked peers as failed.
         if set.is_err()
             || self.has_pending_work()
-            || self.has_arrivals() | self.outbox.poll_completions()
+            || has_arrivals(&mut self.rails) | self.outbox.poll_completions()
         {
             return ArmResult::Busy;
         }
@@ -109,7 +109,7 @@ impl VerbsCore {
             }
         }
         if failed || self.outbox.poll_completions() {
-            self.wake_sleeper();
+            self.sleep.wake();
         }
     }
 
@@ -139,7 +139,7 @@ impl VerbsCore {
     fn wake_up(&mut self) {
         let slept = std::mem::take(&mut self.sleep.slept);
         // Each check is a system call, so there is one for each device. Further events end the next sleep.
-        let looks = slept && !self.take_events();
+        let looks = slept && !take_events(&mut self.rails);
         self.sleep.turns_since_events_read += 1;
         // A rank may never sleep, or always be woken by something else, so events are also read after some turns.
         let turns_max = if self.draining_receives.is_empty() {
@@ -151,23 +151,6 @@ impl VerbsCore {
             self.sleep.turns_since_events_read = 0;
             self.handle_device_events();
         }
-    }
-
-    /// Takes an event from each device. Returns true if there was any.
-    fn take_events(&mut self) -> bool {
-        let mut took = false;
-        for rail in &mut self.rails {
-            took |= rail.take_event();
-        }
-        took
-    }
-
-    fn has_arrivals(&mut self) -> bool {
-        let mut any = false;
-        for rail in &mut self.rails {
-            any |= rail.inbox.poll_arrivals();
-        }
-        any
     }
 
     fn receive(&mut self, budget: u32, sink: &mut dyn Sink) -> u32 {
@@ -442,6 +425,23 @@ impl VerbsCore {
             .map(VerbsQp::number);
         qp.is_some_and(|qpn| rails[to.lane].inbox.has_from(qpn))
     }
+}
+
+/// Takes an event from each device. Returns true if there was any.
+fn take_events(rails: &mut [VerbsRail]) -> bool {
+    let mut took = false;
+    for rail in rails {
+        took |= rail.take_event();
+    }
+    took
+}
+
+fn has_arrivals(rails: &mut [VerbsRail]) -> bool {
+    let mut any = false;
+    for rail in rails {
+        any |= rail.inbox.poll_arrivals();
+    }
+    any
 }
 
 /// Turns after which events are read anyway. A device may have failed, whose completions would be waited for in vain.
