@@ -18,9 +18,17 @@ use crate::RowResult;
 pub(crate) type PairRow = fn(Comm, RankTurns, usize) -> Pin<Box<dyn Future<Output = RowResult>>>;
 
 /// The rows by their names.
-pub(crate) const PAIR_ROWS: [(&str, PairRow); 6] = [
+pub(crate) const PAIR_ROWS: [(&str, PairRow); 8] = [
     ("ping_pong", |world, turns, calls| {
         Box::pin(ping_pong(world, turns, calls))
+    }),
+    ("stream_recv", |world, turns, calls| {
+        let sender = 1;
+        Box::pin(stream(world, turns, calls, sender))
+    }),
+    ("stream_send", |world, turns, calls| {
+        let sender = 0;
+        Box::pin(stream(world, turns, calls, sender))
     }),
     ("rendezvous", |world, turns, calls| {
         Box::pin(rendezvous(world, turns, calls))
@@ -134,6 +142,56 @@ async fn ping_pong(world: Comm, mut turns: RankTurns, calls: usize) -> RowResult
     Ok(())
 }
 
+/// Messages of 8 bytes from one rank to the other. They are sent in windows, for which all receives are posted before, and each
+/// window is answered.
+async fn stream(world: Comm, mut turns: RankTurns, calls: usize, sender: usize) -> RowResult {
+    if world.rank() == 1 {
+        turns.take();
+    }
+    for left in (1..=calls).rev().step_by(WINDOW) {
+        let window = left.min(WINDOW);
+        if world.rank() == sender {
+            send_window(&world, &mut turns, window).await?;
+        } else {
+            recv_window(&world, &mut turns, window).await?;
+        }
+    }
+    turns.give();
+    Ok(())
+}
+
+async fn send_window(world: &Comm, turns: &mut RankTurns, window: usize) -> RowResult {
+    let receiver = 1 - world.rank();
+    if world.rank() == 0 {
+        turns.hand_over(); // the receives are posted meanwhile
+    }
+    let sends: Vec<_> = (0..window)
+        .map(|_| world.send(receiver, TAG, [1_u64]))
+        .collect();
+    for send in sends {
+        send.await?;
+    }
+    turns.hand_over();
+    world.recv_into(receiver, TAG_OF_ANSWER, [0_u64]).await?;
+    Ok(())
+}
+
+async fn recv_window(world: &Comm, turns: &mut RankTurns, window: usize) -> RowResult {
+    let sender = 1 - world.rank();
+    let receives: Vec<_> = (0..window)
+        .map(|_| world.recv_into(sender, TAG, [0_u64]))
+        .collect();
+    turns.hand_over();
+    for receive in receives {
+        receive.await?;
+    }
+    world.send(sender, TAG_OF_ANSWER, [1_u64]).await?;
+    if world.rank() == 1 {
+        turns.hand_over(); // the answer is received meanwhile
+    }
+    Ok(())
+}
+
 /// A message of 64 KiB each way at the same time. Each rank looks once before it hands over.
 async fn rendezvous(world: Comm, mut turns: RankTurns, calls: usize) -> RowResult {
     let other = 1 - world.rank();
@@ -194,4 +252,6 @@ async fn pair_all_to_all(world: Comm, mut turns: RankTurns, calls: usize) -> Row
 }
 
 const TAG: u32 = 7;
+const TAG_OF_ANSWER: u32 = 8;
+const WINDOW: usize = 64;
 const LONG: usize = 64 << 10;

@@ -28,7 +28,7 @@ const fn row(
 }
 
 /// The rows, in the order of the table.
-pub(super) const ROWS: [CountedRow; 20] = [
+pub(super) const ROWS: [CountedRow; 22] = [
     row(
         "message",
         "message to oneself, 8 B: recv_into, send, wait for both",
@@ -91,6 +91,18 @@ pub(super) const ROWS: [CountedRow; 20] = [
     row(
         "ping_pong",
         "two ranks: 8 B there and back, without waiting",
+        None,
+        [None; 2],
+    ),
+    row(
+        "stream_recv",
+        "two ranks: 8 B received, in windows of 64 posted receives",
+        None,
+        [None; 2],
+    ),
+    row(
+        "stream_send",
+        "two ranks: 8 B sent, in windows of 64 posted receives",
         None,
         [None; 2],
     ),
