@@ -84,7 +84,7 @@ fn emulate(gate: &mut StepRunner) -> Result<(), String> {
 }
 
 /// Parts of the names of the tests that run in the emulator.
-const EMULATED: [&str; 2] = ["memory::", "ring::"];
+const EMULATED: [&str; 2] = ["memory::", "shm::ring::"];
 
 const TARGET: &str = "aarch64-unknown-linux-gnu";
 

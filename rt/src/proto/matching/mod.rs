@@ -16,6 +16,7 @@
 //! [`restore`](Matching::restore), which may pass the messages that arrived before, and the drains.
 
 mod entry;
+mod exact;
 mod fetched;
 mod list;
 mod table;
@@ -61,13 +62,6 @@ pub(crate) enum EarliestReceive {
     Lone(u32),
     /// The place of the list whose head it is.
     Listed(usize),
-}
-
-/// The posted receives that match messages of one envelope, where no wildcard receive is posted. Valid until a receive is posted,
-/// or taken out in another way.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ExactReceives {
-    place: usize,
 }
 
 /// A message's position in the order of arrival. A message can be put back with it.
@@ -210,39 +204,6 @@ impl<R: Copy, M: Copy> Matching<R, M> {
     pub(crate) fn give(&mut self, earliest: EarliestReceive) -> ArrivalNumber {
         self.take_found(earliest);
         self.number_arrival()
-    }
-
-    /// Returns the posted receives that match messages of this envelope, if there are any. Returns `None` if a wildcard receive
-    /// or no other receive is posted, too.
-    #[inline(always)]
-    pub(crate) fn exact_receives(&self, envelope: MessageEnvelope) -> Option<ExactReceives> {
-        if self.has_wildcard() {
-            return None;
-        }
-        match self.find_earliest(envelope)? {
-            EarliestReceive::Lone(_) => None,
-            EarliestReceive::Listed(place) => Some(ExactReceives { place }),
-        }
-    }
-
-    /// Returns the earliest of these receives.
-    #[inline(always)]
-    pub(crate) fn first_of(&self, receives: ExactReceives) -> R {
-        let first = self.lists[receives.place].ends.head;
-        self.receives[first].recv
-    }
-
-    /// Takes out the earliest of these receives for a message that has arrived. Returns the number of the message, and the other
-    /// receives, if there are any.
-    #[inline(always)]
-    pub(crate) fn give_first(
-        &mut self,
-        receives: ExactReceives,
-    ) -> (ArrivalNumber, Option<ExactReceives>) {
-        let list = &self.lists[receives.place];
-        let is_last = list.ends.head == list.ends.tail;
-        self.take_first(receives.place);
-        (self.number_arrival(), (!is_last).then_some(receives))
     }
 
     /// Returns a message to its place, or matches it with the earliest receive that matches it now.

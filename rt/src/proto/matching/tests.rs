@@ -6,9 +6,10 @@
 
 use std::time::Instant;
 
+use super::exact::ExactReceives;
 use super::{
-    ArrivalNumber, ArrivalOutcome, DequeuedMessage, ExactReceives, Matching, MessageEnvelope,
-    PostOutcome, ReceiveHandle, RecvPattern, UnexpectedHandle,
+    ArrivalNumber, ArrivalOutcome, DequeuedMessage, Matching, MessageEnvelope, PostOutcome,
+    ReceiveHandle, RecvPattern, UnexpectedHandle,
 };
 use crate::group::WorldRank;
 
