@@ -162,13 +162,16 @@ impl dyn Driver + '_ {
     }
 }
 
-/// Records how each rank ended.
+/// Records how ranks ended.
 ///
 /// A rank that exits notifies only the peers that it has connected to. Every other rank just sees a missing process, which could
 /// also mean a crash.
 pub trait ExitRecord: Send + Sync + fmt::Debug {
     /// Records that this rank is about to end.
     fn record_exit(&self, rank: WorldRank, how: DownCause);
+
+    /// Returns true if the end of this rank is recorded here.
+    fn covers(&self, rank: WorldRank) -> bool;
 
     /// Returns how a rank ended that cannot be reached.
     fn how_ended(&self, rank: WorldRank) -> DownCause;

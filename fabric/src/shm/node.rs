@@ -33,6 +33,10 @@ impl ExitRecord for BoardRanks {
         }
     }
 
+    fn covers(&self, rank: WorldRank) -> bool {
+        self.place_of(rank).is_some()
+    }
+
     fn how_ended(&self, rank: WorldRank) -> DownCause {
         let state = self.place_of(rank).map(|place| self.board.state_of(place));
         match state {

@@ -16,6 +16,7 @@ use super::{
     shortage::{ShortSends, is_shortage},
     socket_calls::{SendPart, send_bytes, send_parts},
     sockets::{SocketName, SocketRole, SocketTable},
+    unmet_goodbyes::UnmetGoodbyes,
 };
 use crate::{
     counters::DriverStats,
@@ -70,6 +71,7 @@ pub(super) struct TcpCore {
     pub(super) turns: u32,
     /// How this rank ends, once it does.
     pub(super) closing: Option<DownCause>,
+    pub(super) goodbyes: UnmetGoodbyes,
     pub(super) counters: Arc<DriverStats>,
     pub(super) random: SeededRandom,
 }
@@ -138,6 +140,7 @@ impl TcpCore {
             hot: HotPeers::default(),
             turns: 0,
             closing: None,
+            goodbyes: UnmetGoodbyes::default(),
             counters: parts.counters,
             random: SeededRandom::new(parts.seed),
         }

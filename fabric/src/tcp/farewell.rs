@@ -39,6 +39,7 @@ impl TcpCore {
                 self.cancel_reach(rank, None);
             }
         }
+        self.begin_unmet_goodbyes(how);
     }
 
     /// Makes turns until everything has left or `limit` has passed. Returns true if everything has left.
@@ -46,7 +47,7 @@ impl TcpCore {
         let end = self.timer.now().saturating_add(picoseconds(limit));
         let mut idle = 0;
         loop {
-            let mut leaving = false;
+            let mut leaving = self.say_unmet_goodbyes();
             for rank in (0..).take(self.peers.len()) {
                 leaving |= self.is_leaving(rank);
             }

@@ -27,7 +27,7 @@
 //! - `exports` knows the memory that peers may access. The target of a put, a get or an atomic performs it in its own turns,
 //!   after it has checked the key. A connection's commands are answered in order, so answers need no numbers.
 //! - `farewell` is the end: what was posted is sent, and a goodbye after it. A connection that ends without a goodbye is a
-//!   failure.
+//!   failure. `unmet_goodbyes` tells the peers to which there is no connection.
 //!
 //! Only the receiver's turns take bytes out of a socket, and only the sender's turns send what its socket had no room for.
 
@@ -64,6 +64,7 @@ mod sockets;
 mod staging;
 #[cfg(test)]
 mod tests;
+mod unmet_goodbyes;
 
 use std::{io, time::Duration};
 

@@ -7,14 +7,17 @@ use std::{io, os::fd::OwnedFd};
 
 use super::{
     core::TcpCore,
-    handshake::{AcceptHandshake, CrossingVerdict, HandshakeOutcome, HelloVerdict, TcpIdentity},
+    handshake::{
+        AcceptHandshake, CrossingVerdict, HandshakeOutcome, HandshakeRefusal, HelloVerdict,
+        TcpIdentity,
+    },
     peer::TcpPeer,
     reach::send_all,
     shortage::is_shortage,
     socket_calls::{accept, end_sending, receive, tune, unacknowledged},
     sockets::{SocketName, SocketRole},
 };
-use crate::random::fill_unguessable;
+use crate::{driver::DownCause, random::fill_unguessable};
 
 /// A connection that has not proved yet that it is a peer.
 #[derive(Debug)]
@@ -46,6 +49,8 @@ enum ArrivalStep {
     Over,
     /// It is this peer, and these bytes are its first frames.
     Peer(u32, Vec<u8>),
+    /// It is the goodbye of this rank.
+    Goodbye(TcpIdentity, DownCause),
 }
 
 impl TcpCore {
@@ -103,6 +108,10 @@ impl TcpCore {
         match self.drive_arrival(name) {
             ArrivalStep::Waits => {}
             ArrivalStep::Over => self.drop_arrival(name),
+            ArrivalStep::Goodbye(from, how) => {
+                self.drop_arrival(name);
+                self.hear_goodbye(from, how);
+            }
             ArrivalStep::Peer(rank, first) => {
                 let peer = &mut self.peers[rank as usize];
                 peer.agreed.remove(name);
@@ -179,6 +188,9 @@ impl TcpCore {
                 HandshakeOutcome::Pending => {}
                 HandshakeOutcome::Ready(peer) => {
                     return ArrivalStep::Peer(peer.rank, bytes[step.consumed..count].to_vec());
+                }
+                HandshakeOutcome::Refused(HandshakeRefusal::Departure { of, how }) => {
+                    return ArrivalStep::Goodbye(of, how);
                 }
                 HandshakeOutcome::Refused(_) => return ArrivalStep::Over,
             }

@@ -7,6 +7,7 @@ use super::{
     },
     partial_input::PartialInput,
 };
+use crate::driver::DownCause;
 
 /// A handshake with a rank to which this one connects.
 #[derive(Clone, Debug)]
@@ -35,19 +36,15 @@ impl DialHandshake {
             to: peer,
             nonce,
         };
-        let hello = frame.encode();
-        let mut signed = [0; SIGNED_LEN];
-        signed[..HELLO_LEN].copy_from_slice(&hello);
-        signed[HELLO_LEN..].copy_from_slice(&proof(token, ProofUse::Hello, &[&hello]));
         let handshake = Self {
             own,
             peer,
             secret: HandshakeSecret(*token),
-            hello,
+            hello: frame.encode(),
             answer: PartialInput::new(),
             outcome: HandshakeOutcome::Pending,
         };
-        (handshake, signed)
+        (handshake, frame.signed(token))
     }
 
     /// Returns how many bytes the answer lacks. Frames of a peer that closes may follow them.
@@ -111,9 +108,11 @@ impl DialHandshake {
             HelloKind::Accepted => Ok(()),
             HelloKind::Duplicate => Err(HandshakeRefusal::Duplicate),
             // Nothing differs that could be the reason.
-            HelloKind::OtherIncarnation | HelloKind::OtherVersion | HelloKind::Dial => {
-                Err(HandshakeRefusal::Stranger)
-            }
+            HelloKind::OtherIncarnation
+            | HelloKind::OtherVersion
+            | HelloKind::Dial
+            | HelloKind::Finished
+            | HelloKind::Failed => Err(HandshakeRefusal::Stranger),
         }
     }
 
@@ -138,4 +137,25 @@ impl DialHandshake {
         }
         Ok(())
     }
+}
+
+/// Returns the goodbye of a rank to a peer to which it is not connected: the only bytes of a connection of their own.
+///
+/// The token is that of the peer's address. The goodbye stays true, so a repetition does no harm, and it needs no random nonce.
+pub(in crate::tcp) fn goodbye(
+    own: TcpIdentity,
+    peer: TcpIdentity,
+    token: &[u8; 16],
+    how: DownCause,
+) -> [u8; SIGNED_LEN] {
+    let frame = HelloFrame {
+        kind: match how {
+            DownCause::Finished => HelloKind::Finished,
+            _ => HelloKind::Failed,
+        },
+        from: own,
+        to: peer,
+        nonce: [0; 16],
+    };
+    frame.signed(token)
 }

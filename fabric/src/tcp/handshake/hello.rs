@@ -11,6 +11,9 @@ use std::{hash::Hasher, hint};
 
 use siphasher::sip128::{Hasher128, SipHasher24};
 
+use super::SIGNED_LEN;
+use crate::driver::DownCause;
+
 /// A run of a rank. Two runs of one rank have different incarnations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::tcp) struct TcpIdentity {
@@ -41,6 +44,10 @@ pub(super) enum HelloKind {
     Duplicate = 4,
     /// The listening side cannot read the hello. Its own version is in this one.
     OtherVersion = 5,
+    /// The connecting side leaves the job because it has finished.
+    Finished = 6,
+    /// The connecting side leaves the job because it has failed.
+    Failed = 7,
 }
 
 /// What the first bytes of a hello say.
@@ -95,19 +102,39 @@ impl HelloFrame {
         };
         (hello.encode() == *bytes).then_some(hello)
     }
+
+    /// Returns the bytes of the connecting side's hello, and of its proof.
+    pub(super) fn signed(&self, token: &[u8; 16]) -> [u8; SIGNED_LEN] {
+        let bytes = self.encode();
+        let mut signed = [0; SIGNED_LEN];
+        signed[..HELLO_LEN].copy_from_slice(&bytes);
+        signed[HELLO_LEN..].copy_from_slice(&proof(token, ProofUse::Hello, &[&bytes]));
+        signed
+    }
 }
 
 impl HelloKind {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 7] = [
         Self::Dial,
         Self::Accepted,
         Self::OtherIncarnation,
         Self::Duplicate,
         Self::OtherVersion,
+        Self::Finished,
+        Self::Failed,
     ];
 
     fn of(byte: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| *kind as u8 == byte)
+    }
+
+    /// Returns how the connecting side leaves the job, if the hello is its goodbye.
+    pub(super) const fn departure(self) -> Option<DownCause> {
+        match self {
+            Self::Finished => Some(DownCause::Finished),
+            Self::Failed => Some(DownCause::Failed),
+            _ => None,
+        }
     }
 }
 
@@ -204,7 +231,7 @@ mod tests {
             bytes[at] ^= 0x40;
             assert_eq!(HelloFrame::decode(&bytes), None, "byte {at}");
         }
-        for kind in [0, 6, 255] {
+        for kind in [0, 8, 255] {
             let mut bytes = good;
             bytes[10] = kind;
             assert_eq!(HelloFrame::decode(&bytes), None, "kind {kind}");

@@ -11,6 +11,8 @@
 //! on the listening side. Frames may follow the confirmation at once. The listening side must therefore keep each connection
 //! that it has answered with consent, until that connection ends by itself: the other side may count on it already. If it ends
 //! itself before, its goodbye follows the answer.
+//!
+//! A rank that leaves the job says goodbye to a peer to which it is not connected in place of a hello. There is no answer.
 
 mod accept;
 mod crossing;
@@ -28,7 +30,7 @@ use std::fmt;
 pub(super) use self::{
     accept::{AcceptHandshake, HelloVerdict},
     crossing::{CrossingVerdict, PairStage},
-    dial::DialHandshake,
+    dial::{DialHandshake, goodbye},
     hello::TcpIdentity,
     refusal::HandshakeRefusal,
 };

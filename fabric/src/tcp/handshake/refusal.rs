@@ -3,6 +3,7 @@
 use std::{error::Error, fmt};
 
 use super::hello::TcpIdentity;
+use crate::driver::DownCause;
 
 /// Reason for which one side of a handshake refuses the other, or was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,14 +33,22 @@ pub(in crate::tcp) enum HandshakeRefusal {
     },
     /// Another connection between the two ranks is kept.
     Duplicate,
+    /// The other side only says goodbye.
+    Departure {
+        /// The rank that leaves the job.
+        of: TcpIdentity,
+        /// How it ends.
+        how: DownCause,
+    },
 }
 
 impl HandshakeRefusal {
-    /// Returns true if the listening side must close the connection without an answer: the other side is none of the job's ranks.
+    /// Returns true if the listening side must close the connection without an answer: the other side is none of the job's ranks,
+    /// or waits for no answer.
     pub(in crate::tcp) const fn is_silent(self) -> bool {
         matches!(
             self,
-            Self::Stranger | Self::WrongToken | Self::WrongRank { .. }
+            Self::Stranger | Self::WrongToken | Self::WrongRank { .. } | Self::Departure { .. }
         )
     }
 }
@@ -67,6 +76,7 @@ impl fmt::Display for HandshakeRefusal {
                  same version of Ripstop"
             ),
             Self::Duplicate => write!(f, "another connection between the two ranks is kept"),
+            Self::Departure { of, .. } => write!(f, "rank {} leaves its job", of.rank),
         }
     }
 }

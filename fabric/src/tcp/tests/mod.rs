@@ -6,6 +6,7 @@
 )]
 
 mod checksum;
+mod goodbyes;
 mod hot;
 mod kernel;
 mod landing;
