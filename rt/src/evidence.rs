@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -64,13 +64,18 @@ impl From<DownEvidence> for FailureEvidence {
 /// The evidence for each failed rank, for errors that are made outside of the engine.
 #[derive(Debug)]
 pub(crate) struct KnownFailures {
-    /// True if the driver sees all processes: then a failure without other evidence is the end of a process.
+    /// True if the driver detects failures itself: then a failure without other evidence is the end of a process.
     sees_processes: bool,
     /// Boxed on first use, because most ranks never have failures to record.
-    noted: Mutex<Option<Box<EvidenceByRank>>>,
+    noted: Mutex<Option<Box<FailureNotes>>>,
 }
 
-type EvidenceByRank = BTreeMap<WorldRank, FailureEvidence>;
+#[derive(Debug, Default)]
+struct FailureNotes {
+    evidence: BTreeMap<WorldRank, FailureEvidence>,
+    /// Ranks that the driver has reported, and was not asked about yet.
+    reported: Vec<WorldRank>,
+}
 
 impl KnownFailures {
     pub(crate) fn new(sees_processes: bool) -> Self {
@@ -82,21 +87,37 @@ impl KnownFailures {
 
     /// Records the evidence for a rank. Only the first one is kept; returns true if this is it.
     pub(crate) fn note(&self, rank: WorldRank, how: FailureEvidence) -> bool {
-        let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
-        let noted = noted.get_or_insert_default();
-        let first = !noted.contains_key(&rank);
-        noted.entry(rank).or_insert(how);
+        let mut noted = self.noted();
+        let evidence = &mut noted.get_or_insert_default().evidence;
+        let first = !evidence.contains_key(&rank);
+        evidence.entry(rank).or_insert(how);
         first
+    }
+
+    /// Notes that the driver has reported this rank, and can be asked for the evidence.
+    pub(crate) fn note_report(&self, rank: WorldRank) {
+        self.noted().get_or_insert_default().reported.push(rank);
+    }
+
+    /// Returns the ranks that were reported since the last call.
+    pub(crate) fn take_reports(&self) -> Vec<WorldRank> {
+        let mut noted = self.noted();
+        let notes = noted.as_mut();
+        notes.map_or_else(Vec::new, |notes| std::mem::take(&mut notes.reported))
     }
 
     /// Returns the evidence for this rank.
     pub(crate) fn of(&self, rank: WorldRank) -> FailureEvidence {
-        let noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = noted.as_ref().and_then(|noted| noted.get(&rank).cloned());
-        known.unwrap_or(if self.sees_processes {
+        let noted = self.noted();
+        let known = noted.as_ref().and_then(|notes| notes.evidence.get(&rank));
+        known.cloned().unwrap_or(if self.sees_processes {
             FailureEvidence::Ended
         } else {
             FailureEvidence::Unreachable
         })
+    }
+
+    fn noted(&self) -> MutexGuard<'_, Option<Box<FailureNotes>>> {
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -271,7 +271,7 @@ pub trait ConnectAhead {
     fn connect_many(&mut self, peers: &[WorldRank]);
 }
 
-/// Helps the caller to detect failed peers, if [`Caps::detects_death`] is false.
+/// Says how peers have failed, and helps the caller to detect failed peers if [`Caps::detects_death`] is false.
 pub trait FailureWatch {
     /// Returns true if the driver knows where its peers are, and from then on always. Until then messages find no room, so no
     /// peer can be probed for liveness.

@@ -372,8 +372,8 @@ impl TcpCore {
     }
 
     /// Handles the end of a connection on which no goodbye has arrived.
-    pub(super) fn handle_end(&mut self, rank: u32, what: &str) {
-        let text = format!("the TCP connection to rank {rank} ended without a goodbye: {what}");
+    pub(super) fn handle_end(&mut self, rank: u32, why: Option<&io::Error>) {
+        let text = self.peers[rank as usize].ended_connection(why);
         self.lose(rank, DownCause::Failed, text);
     }
 

@@ -57,7 +57,7 @@ impl TcpCore {
         });
         self.counters.system_calls.add(1);
         match received {
-            Ok((0, 0)) => self.handle_end(rank, "the connection was closed"),
+            Ok((0, 0)) => self.handle_end(rank, None),
             Ok((landed, count)) => {
                 (inbox.start, inbox.end, inbox.from) = (0, count, rank);
                 inbox.landed = landed > 0;
@@ -69,10 +69,10 @@ impl TcpCore {
                 self.hot.note(rank);
             }
             Err(why) if why.kind() == io::ErrorKind::WouldBlock => match entry.broken.take() {
-                Some(why) => self.handle_end(rank, &why.to_string()),
+                Some(why) => self.handle_end(rank, Some(&why)),
                 None => entry.readable = false,
             },
-            Err(why) => self.handle_end(rank, &why.to_string()),
+            Err(why) => self.handle_end(rank, Some(&why)),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::{collections::VecDeque, io, os::fd::OwnedFd};
 use super::{
     core::TcpCore,
     handshake::{DialHandshake, HandshakeOutcome, HandshakeRefusal, TcpIdentity},
+    lost_peer::NETWORK_ADVICE,
     shortage::{is_shortage, shortage_advice},
     socket_calls::{SendPart, connect, connected, receive, send_parts, tune},
     sockets::{SocketEntry, SocketName, SocketRole},
@@ -51,6 +52,8 @@ enum LastFailure {
     Absent(u64),
     /// What listens there is no rank that this one can talk to.
     Stranger,
+    /// This host or process lacks what an attempt needs.
+    Shortage,
 }
 
 /// Attempts of which the network has not decided yet. Their number is limited, so many ranks that connect to many do not flood
@@ -131,6 +134,18 @@ impl TcpReach {
             || self.tries.iter().all(|one| one.is_hopeless(now))
     }
 
+    /// Returns what to do about a peer that cannot be reached, to be added to its error.
+    fn advice(&self) -> &'static str {
+        let last = || self.tries.iter().map(|one| one.last);
+        if last().any(|last| last == LastFailure::Shortage) {
+            "" // the errors of the endpoints say what to do
+        } else if last().all(|last| matches!(last, LastFailure::Absent(_))) {
+            ": no process listens there any more; look at the errors of that rank"
+        } else {
+            NETWORK_ADVICE
+        }
+    }
+
     /// Returns when an endpoint is due, or the deadline.
     fn next(&self) -> Option<u64> {
         let idle = self.tries.iter().filter(|one| one.attempt.is_none());
@@ -150,7 +165,7 @@ impl EndpointTries {
     /// Returns true if no attempt at this endpoint will succeed.
     const fn is_hopeless(&self, now: u64) -> bool {
         match self.last {
-            LastFailure::Passing => false,
+            LastFailure::Passing | LastFailure::Shortage => false,
             LastFailure::Stranger => true,
             // Every rank listens before its address is known, so where no process listens there is none any more.
             LastFailure::Absent(since) => now.saturating_sub(since) >= ABSENT_LIMIT,
@@ -373,7 +388,9 @@ impl TcpCore {
         });
         let errors = errors.collect::<Vec<_>>().join(", ");
         let how = self.how_ended(rank);
-        let text = format!("rank {rank} cannot be reached over TCP ({errors})");
+        let advice = self.peers[rank as usize].reach.as_ref();
+        let advice = advice.map_or("", |reach| reach.advice());
+        let text = format!("it cannot be reached over TCP ({errors}){advice}");
         self.lose(rank, how, text);
     }
 
@@ -392,6 +409,7 @@ impl AttemptEnd {
             Self::Error(why) if why.kind() == io::ErrorKind::ConnectionRefused => {
                 LastFailure::Absent(now)
             }
+            Self::Error(why) if is_shortage(why) => LastFailure::Shortage,
             // No process has signed this, so the other endpoints may still be the peer's.
             Self::Refused(HandshakeRefusal::OtherVersion { .. }) => LastFailure::Stranger,
             _ => LastFailure::Passing,

@@ -32,8 +32,6 @@ pub(super) struct LivenessMonitor {
     pub(super) asides: Vec<LivenessMessage>,
     /// Messages that found no room. The driver wakes this rank when there is some.
     stuck: Vec<LivenessMessage>,
-    /// Peers that the driver has reported as failed since the last turn.
-    pub(super) lost: Vec<WorldRank>,
     /// Peers that this detector has found failed, or that have given this rank up.
     given_up: Vec<WorldRank>,
 }
@@ -89,7 +87,6 @@ impl LivenessMonitor {
             knows_peers: false,
             asides: Vec::new(),
             stuck: Vec::new(),
-            lost: Vec::new(),
             given_up: Vec::new(),
         }
     }
@@ -117,12 +114,6 @@ impl Engine {
         if !liveness.knows_peers_of(&mut *self.driver) {
             return;
         }
-        if !liveness.lost.is_empty() {
-            self.note_losses();
-        }
-        let Some(liveness) = &mut self.core.liveness else {
-            return;
-        };
         if std::mem::take(&mut self.core.p2p.common.awaited_peers_changed) {
             liveness.alive.expect_wait(now);
         }
@@ -136,11 +127,13 @@ impl Engine {
 
     /// Records how the driver detected failures, for errors. Notifies the other ranks of a process that was seen to end.
     #[cold]
-    fn note_losses(&mut self) {
-        let lost = self.core.liveness.as_mut();
-        let lost = lost.map(|liveness| std::mem::take(&mut liveness.lost));
-        for rank in lost.into_iter().flatten() {
-            let how = self.driver.evidence(rank);
+    pub(super) fn note_losses(&mut self) {
+        for rank in self.core.evidence.take_reports() {
+            // A driver without a watch has no more to say than that.
+            let Some(watch) = self.driver.failure_watch() else {
+                continue;
+            };
+            let how = watch.evidence(rank);
             if let DownEvidence::Reported(why) = &how {
                 let (peer, why) = (rank, why.to_string());
                 let rank = self.core.p2p.common.me;

@@ -224,6 +224,9 @@ impl Engine {
         if self.core.p2p.common.calm != commons::CalmState::Disturbed {
             return events; // nothing waits to be posted
         }
+        if self.core.p2p.common.peers.downs() > 0 {
+            self.note_losses();
+        }
         if self.core.p2p.common.peers.reliable {
             self.flush();
         } else {

@@ -142,8 +142,8 @@ impl Sink for EngineCore {
 
     fn peer_down(&mut self, peer: WorldRank, why: DownCause) {
         self.p2p.disturb();
-        if let Some(liveness) = self.liveness.as_mut().filter(|_| why == DownCause::Failed) {
-            liveness.lost.push(peer);
+        if why == DownCause::Failed {
+            self.evidence.note_report(peer);
         }
         self.note_peer_down(peer, why);
     }

@@ -1,9 +1,12 @@
 //! Failed, paused and unreachable peers, on a driver that does not report failures.
 
-use std::sync::atomic::Ordering;
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    sync::atomic::Ordering,
+};
 
 use super::world::{DETECT, Net, TICK, World, failed_rank};
-use crate::clock::ClockTime;
+use crate::{clock::ClockTime, evidence::FailureEvidence, group::WorldRank};
 
 fn silent(reliable: bool) -> Net {
     Net {
@@ -64,6 +67,27 @@ fn nobodys_silence_counts_before_it_is_known_where_they_are() {
     world.paused.insert(1);
     world.run_for(LIMIT);
     assert_eq!(failed_rank(&world.received(0, &recv).0), Some(1));
+}
+
+#[test]
+fn a_driver_that_reports_failures_is_asked_for_its_evidence() {
+    let reports = Net {
+        detects_death: true,
+        reliable: true,
+        ..Net::default()
+    };
+    let mut world = World::new(2, reports);
+    let recv = world.recv(0, Some(1), Some(1));
+    let fails = AssertUnwindSafe(|| {
+        let _ended = world.engines.pop();
+        resume_unwind(Box::new(()));
+    });
+    assert!(catch_unwind(fails).is_err());
+    world.run_for(4 * TICK);
+    assert_eq!(failed_rank(&world.received(0, &recv).0), Some(1));
+    let evidence = world.engines[0].core.evidence.of(WorldRank(1));
+    let reported = FailureEvidence::Reported("no way leads to rank 1".to_owned());
+    assert_eq!(evidence, reported);
 }
 
 /// The agent sleeps without a deadline while nothing is waited for, and a foreign executor makes no turns.

@@ -209,8 +209,8 @@ impl FailureWatch for Lossy {
         0
     }
 
-    fn evidence(&mut self, _peer: WorldRank) -> DownEvidence {
-        DownEvidence::Unreachable
+    fn evidence(&mut self, peer: WorldRank) -> DownEvidence {
+        DownEvidence::Reported(format!("no way leads to rank {peer}"))
     }
 }
 

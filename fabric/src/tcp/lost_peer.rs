@@ -1,0 +1,42 @@
+//! What errors say about a peer that was lost: its addresses, the cause, and what to do.
+
+use std::io;
+
+use super::peer::TcpPeer;
+
+impl TcpPeer {
+    /// Returns the evidence of a connection that has ended without a goodbye, for this reason unless the peer has closed it.
+    pub(super) fn ended_connection(&self, why: Option<&io::Error>) -> String {
+        let at = self.listened_at();
+        let (why, advice) = match why {
+            Some(why) => (why.to_string(), network_advice(why)),
+            None => ("it was closed".to_owned(), PROCESS_ADVICE),
+        };
+        format!("the TCP connection to {at} ended without a goodbye ({why}){advice}")
+    }
+
+    /// Returns where the peer listened.
+    fn listened_at(&self) -> String {
+        let all = self.address.endpoints.iter();
+        let all: Vec<_> = all.map(|one| one.socket().to_string()).collect();
+        all.join(" or ")
+    }
+}
+
+/// Returns what to do about an error that has ended a connection.
+fn network_advice(why: &io::Error) -> &'static str {
+    match why.kind() {
+        io::ErrorKind::TimedOut
+        | io::ErrorKind::HostUnreachable
+        | io::ErrorKind::NetworkUnreachable => NETWORK_ADVICE,
+        _ => PROCESS_ADVICE,
+    }
+}
+
+/// What to do about a peer of which the network has lost the track, to be added to its error.
+pub(super) const NETWORK_ADVICE: &str = ": check that its host is up, and that this host reaches these \
+     addresses (`ip route get`, firewalls); RIPSTOP_TCP_IFACE chooses others";
+
+/// What to do about a peer that no longer keeps its connections.
+const PROCESS_ADVICE: &str =
+    ": look at the errors of that rank, whose process has ended or has given this rank up";
