@@ -62,6 +62,12 @@ fn a_busy_host_from_which_nothing_comes_any_more_is_lost_and_loses_the_others() 
 
 #[test]
 #[ignore = "needs the links of hosts"]
+fn a_host_that_long_packets_do_not_reach_is_lost_and_its_probes_do_not_help() {
+    cut("one_way", "narrow");
+}
+
+#[test]
+#[ignore = "needs the links of hosts"]
 fn a_link_that_comes_back_again_and_again_loses_nothing() {
     let _turn = one_at_a_time();
     let mut job = Job::start("flapping", RANKS);
@@ -96,7 +102,8 @@ struct FailedLink;
 
 impl FailedLink {
     fn new(how: &str) -> Self {
-        hosts::run("cable", &[how, "h2"]);
+        let bytes: &[&str] = if how == "narrow" { &["1280"] } else { &[] };
+        hosts::run("cable", &[&[how, "h2"], bytes].concat());
         Self
     }
 }
@@ -107,29 +114,48 @@ impl Drop for FailedLink {
     }
 }
 
-/// Waits for messages that never come, or exchanges messages, until the other side of the link has failed.
-pub(crate) async fn until_cut(world: &Comm, is_busy: bool) -> Result<()> {
+/// What goes over the link when it fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LinkTraffic {
+    /// Nothing: the ranks wait for messages that never come.
+    Idle,
+    BothWays,
+    /// Long messages to the rank behind the link, which sends none.
+    OneWay,
+}
+
+/// Waits or exchanges messages until the other side of the link has failed.
+pub(crate) async fn until_cut(world: &Comm, traffic: LinkTraffic) -> Result<()> {
     let mut across = other_side(world);
     round(world, 0, &mut across.clone(), 1000).await;
     world.barrier().await?;
     ready();
-    if is_busy {
-        for number in 1.. {
-            round(world, number, &mut across, 300_000).await;
-            if across.is_empty() {
-                break;
+    match traffic {
+        LinkTraffic::BothWays => {
+            for number in 1.. {
+                round(world, number, &mut across, 300_000).await;
+                if across.is_empty() {
+                    break;
+                }
             }
         }
-    } else {
-        let inboxes: Vec<_> = across
-            .iter()
-            .map(|&peer| (peer, world.recv::<u8>(peer, 9)))
-            .collect();
-        for (peer, inbox) in inboxes {
-            assert_eq!(
-                failed(&inbox.await.expect_err("never sent").error.kind),
-                peer
-            );
+        LinkTraffic::OneWay if world.rank() == CUT_OFF => {
+            while !across.is_empty() {
+                receive_round(world, &mut across).await;
+            }
+        }
+        LinkTraffic::OneWay => send_until_narrow(world).await,
+        LinkTraffic::Idle => {
+            let inboxes: Vec<_> = across
+                .iter()
+                .map(|&peer| (peer, world.recv::<u8>(peer, 9)))
+                .collect();
+            for (peer, inbox) in inboxes {
+                assert_eq!(
+                    failed(&inbox.await.expect_err("never sent").error.kind),
+                    peer
+                );
+            }
         }
     }
     match world.rank() {
@@ -185,6 +211,32 @@ async fn round(world: &Comm, number: u64, peers: &mut BTreeSet<usize>, len: usiz
         if let Err(gone) = sent.await {
             assert_eq!(failed(&gone.error.kind), peer);
             peers.remove(&peer);
+        }
+    }
+}
+
+/// Receives a message of each peer. Peers that have failed are taken away.
+async fn receive_round(world: &Comm, peers: &mut BTreeSet<usize>) {
+    let inboxes: Vec<_> = peers
+        .iter()
+        .map(|&peer| (peer, world.recv::<u8>(peer, 1)))
+        .collect();
+    for (peer, inbox) in inboxes {
+        if let Err(gone) = inbox.await {
+            assert_eq!(failed(&gone.error.kind), peer);
+            peers.remove(&peer);
+        }
+    }
+}
+
+/// Sends long messages over the link until the rank behind it has failed, with an error that names the reason.
+async fn send_until_narrow(world: &Comm) {
+    loop {
+        if let Err(gone) = world.send(CUT_OFF, 1, vec![7_u8; 200_000]).await {
+            assert_eq!(failed(&gone.error.kind), CUT_OFF);
+            let text = gone.error.to_string();
+            assert!(text.contains("MTU"), "{text}");
+            return;
         }
     }
 }

@@ -9,7 +9,8 @@ use ripstop_fabric::shm::Board;
 
 use crate::{
     content::{Random, content},
-    hosts, killed, links,
+    hosts, killed,
+    links::{self, LinkTraffic},
     report::{self, RankReport},
     shrinking,
 };
@@ -38,7 +39,7 @@ fn a_rank() {
         // Detection by silence would take twenty minutes.
         "silent" if sees_processes() => builder.set("RIPSTOP_DETECT_MS", "600000"),
         // As soon as a network may tell.
-        "idle" | "busy" => builder.set("RIPSTOP_DETECT_MS", "2000"),
+        "idle" | "busy" | "one_way" => builder.set("RIPSTOP_DETECT_MS", "2000"),
         // Where the link is down at each attempt, the kernel tries again after up to twice the time for which it flaps.
         "flapping" => builder.set("RIPSTOP_DETECT_MS", "8000"),
         // Both reactors in one job.
@@ -61,8 +62,9 @@ fn a_rank() {
                 "exchange" => exchange(&world).await,
                 "panic" => panics(&world).await,
                 "silent" => silent(&world).await,
-                "idle" => links::until_cut(&world, false).await,
-                "busy" => links::until_cut(&world, true).await,
+                "idle" => links::until_cut(&world, LinkTraffic::Idle).await,
+                "busy" => links::until_cut(&world, LinkTraffic::BothWays).await,
+                "one_way" => links::until_cut(&world, LinkTraffic::OneWay).await,
                 "flapping" => links::until_told(&world).await,
                 "stopped" => stopped(&world).await,
                 "epochs" => killed::epochs(&world).await,

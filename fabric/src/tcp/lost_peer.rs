@@ -15,6 +15,19 @@ impl TcpPeer {
         format!("the TCP connection to {at} ended without a goodbye ({why}){advice}")
     }
 
+    /// Returns the evidence of a host that has acknowledged nothing for so long. `probes` is true if its packets have come.
+    pub(super) fn silent_host(&self, seconds: u64, probes: bool) -> String {
+        let at = self.listened_at();
+        let advice = if probes {
+            ": packets of the host arrive here, but at least long ones to it are lost: give all interfaces on the path one MTU, \
+             let firewalls pass ICMP messages of the kind \"fragmentation needed\", or set net.ipv4.tcp_mtu_probing to 1 on both \
+             hosts"
+        } else {
+            NETWORK_ADVICE
+        };
+        format!("the host at {at} has acknowledged no data over TCP for {seconds} s{advice}")
+    }
+
     /// Returns where the peer listened.
     fn listened_at(&self) -> String {
         let all = self.address.endpoints.iter();

@@ -4,6 +4,11 @@
 //! there is no room for data. A host that only sends is not: what it sends again shows that it does not hear the
 //! acknowledgments. Such a host may still be heard, so a connection that is given up is reset: a peer that hears the reset need
 //! not find out by itself. It could not for long, because its keepalive takes what is sent again for life.
+//!
+//! A path that is narrower than this host knows loses long packets only, and no error comes back if a firewall drops the reports
+//! of routers. Then the peer's host still sends probes and hears the answers, while data are sent again for a quarter of an
+//! hour. So probes of a host are no sign of life while it owes an acknowledgment of long segments. The kernel counts them as
+//! segments without data, but not as acknowledgments.
 
 use super::{
     core::TcpCore,
@@ -12,12 +17,15 @@ use super::{
 use crate::{driver::DownCause, timer::picoseconds};
 
 /// What is known of a host that owes an acknowledgment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct HostSilence {
     /// Time of the look that has seen its last sign of life.
     since: u64,
-    /// Its signs of life until then.
-    signs: u64,
+    /// Its segments without data until then.
+    empty_segments: u32,
+    /// The last look, and its time.
+    seen: HostLife,
+    seen_at: u64,
 }
 
 impl TcpCore {
@@ -61,18 +69,17 @@ impl TcpCore {
                 .map_or(u64::MAX, |silence| silence.since.saturating_add(limit));
             if end <= now {
                 reset_when_closed(socket);
-                lost.push(rank);
+                let probes = connection.silence.is_some_and(HostSilence::has_probed);
+                lost.push((rank, probes));
             } else if connection.watched {
                 let look = end.min(now.saturating_add(LOOK_PAUSE));
                 next = Some(next.map_or(look, |next: u64| next.min(look)));
             }
         }
         self.silence_due = next;
-        for rank in lost {
-            let text = format!(
-                "the host of rank {rank} has acknowledged nothing over TCP for {} s",
-                limit / 1_000_000_000_000
-            );
+        for (rank, probes) in lost {
+            let seconds = limit / 1_000_000_000_000;
+            let text = self.peers[rank as usize].silent_host(seconds, probes);
             self.lose(rank, DownCause::Failed, text);
         }
         next
@@ -81,13 +88,40 @@ impl TcpCore {
 
 /// Returns the silence of a host after a look at it. A sign since the last look ends a silence, and so does it to owe nothing.
 fn silence(known: Option<HostSilence>, life: HostLife, now: u64) -> Option<HostSilence> {
-    let signs = life.signs;
-    let begins = HostSilence { since: now, signs };
-    life.owes.then(|| {
-        let lasting = known.filter(|silence| silence.signs == signs);
-        lasting.unwrap_or(begins)
+    let lasting = known.filter(|silence| !silence.is_broken_by(life, now));
+    let (since, empty_segments) = lasting.map_or((now, life.empty_segments), |silence| {
+        (silence.since, silence.empty_segments)
+    });
+    life.owes.then_some(HostSilence {
+        since,
+        empty_segments,
+        seen: life,
+        seen_at: now,
     })
 }
+
+impl HostSilence {
+    /// Returns true if the host has received something from here since the last look. It has acknowledged data, or has answered
+    /// with a segment without data what it cannot take.
+    ///
+    /// Its segments with data are no such sign. A host that hears nothing sends them again and again.
+    fn is_broken_by(self, life: HostLife, now: u64) -> bool {
+        let has_answered = || {
+            let age = u64::from(life.acknowledgment_age).saturating_mul(MILLISECOND);
+            life.empty_segments != self.seen.empty_segments
+                && (!life.long || age <= now - self.seen_at)
+        };
+        life.acknowledged != self.seen.acknowledged || has_answered()
+    }
+
+    /// Returns true if the host has sent segments without data that acknowledge nothing, so its packets arrive here.
+    const fn has_probed(self) -> bool {
+        self.seen.empty_segments != self.empty_segments
+    }
+}
+
+/// A millisecond, in picoseconds.
+const MILLISECOND: u64 = 1_000_000_000;
 
 /// Time between two looks, in picoseconds. The end of a host is noticed so much later than the limit, at most.
 const LOOK_PAUSE: u64 = 500_000_000_000;
@@ -108,11 +142,14 @@ mod tests {
         })
     }
 
-    fn life(owes: bool, signs: u64) -> HostLife {
+    fn life(owes: bool, acknowledged: u64) -> HostLife {
         HostLife {
             owes,
             unsent: false,
-            signs,
+            long: false,
+            acknowledged,
+            empty_segments: 0,
+            acknowledgment_age: 0,
         }
     }
 
@@ -132,5 +169,29 @@ mod tests {
         let probed = |second| life(second % 50 == 49, second / 50);
         assert_eq!(gone_after(30, probed), None);
         assert_eq!(gone_after(30, |_| life(false, 7)), None);
+    }
+
+    #[test]
+    fn probes_of_a_host_are_no_life_while_it_owes_an_acknowledgment_of_long_segments() {
+        let probing = |second: u64, long: bool, age: u32| HostLife {
+            long,
+            empty_segments: u32::try_from(second / 2).unwrap(),
+            acknowledgment_age: age,
+            ..life(true, 7)
+        };
+        let never = |_| 1_000_000;
+        let gone = |long: bool, age: fn(u64) -> u32| {
+            gone_after(30, |second| probing(second, long, age(second)))
+        };
+        assert_eq!(gone(true, never), Some(30));
+        // Where short segments are lost as well, the peer's kernel may have no memory for them.
+        assert_eq!(gone(false, never), None);
+        // The host answers what is sent again, because the peer has no room.
+        assert_eq!(gone(true, |_| 0), None);
+        let mut known = None;
+        for second in 0..3 {
+            known = silence(known, probing(second, true, 1_000_000), second);
+        }
+        assert!(known.unwrap().has_probed());
     }
 }

@@ -254,11 +254,14 @@ pub(super) struct HostLife {
     pub(super) owes: bool,
     /// True if data are still to be sent, because the peer has no room.
     pub(super) unsent: bool,
-    /// Number that grows with each sign that the host has received something from here: the bytes that it has acknowledged, and
-    /// its segments without data, which answer what it cannot take.
-    ///
-    /// Its segments with data are no such sign. A host that hears nothing sends them again and again.
-    pub(super) signs: u64,
+    /// True if segments are in flight that are so long that a narrow path may lose them and nothing else.
+    pub(super) long: bool,
+    /// Bytes that the host has acknowledged.
+    pub(super) acknowledged: u64,
+    /// The host's segments without data.
+    pub(super) empty_segments: u32,
+    /// Time since an acknowledgment has come, in milliseconds. The host's probes count as none, and its data count as one.
+    pub(super) acknowledgment_age: u32,
 }
 
 /// Asks the kernel which signs of life the peer's host has given.
@@ -289,12 +292,15 @@ pub(super) fn host_life(socket: &OwnedFd) -> io::Result<HostLife> {
         u32::from_ne_bytes(bytes.unwrap_or_default())
     };
     let acknowledged = info[BYTES_ACKED..].first_chunk().copied();
-    let acknowledged = u64::from_ne_bytes(acknowledged.unwrap_or_default());
-    let without_data = number(SEGMENTS_IN).wrapping_sub(number(DATA_SEGMENTS_IN));
+    let (segments, unsent) = (number(UNACKNOWLEDGED), number(UNSENT));
+    let in_flight = unacknowledged(socket).saturating_sub(unsent.into());
     Ok(HostLife {
-        owes: number(UNACKNOWLEDGED) > 0 || info[PROBES_OUT] > 0,
-        unsent: number(UNSENT) > 0,
-        signs: acknowledged.wrapping_add(without_data.into()),
+        owes: segments > 0 || info[PROBES_OUT] > 0,
+        unsent: unsent > 0,
+        long: in_flight > u64::from(segments) * SHORT_SEGMENT,
+        acknowledged: u64::from_ne_bytes(acknowledged.unwrap_or_default()),
+        empty_segments: number(SEGMENTS_IN).wrapping_sub(number(DATA_SEGMENTS_IN)),
+        acknowledgment_age: number(ACKNOWLEDGMENT_AGE),
     })
 }
 
@@ -343,13 +349,17 @@ const PROBES: u32 = 3;
 const KEEPALIVE_MAX: u64 = 32_767;
 
 /// Offsets in the kernel's `tcp_info`, of which the C library knows only the first fields: `tcpi_probes`, `tcpi_unacked`,
-/// `tcpi_bytes_acked`, `tcpi_segs_in`, `tcpi_notsent_bytes` and `tcpi_data_segs_in`.
+/// `tcpi_last_ack_recv`, `tcpi_bytes_acked`, `tcpi_segs_in`, `tcpi_notsent_bytes` and `tcpi_data_segs_in`.
 const PROBES_OUT: usize = 3;
 const UNACKNOWLEDGED: usize = 24;
+const ACKNOWLEDGMENT_AGE: usize = 56;
 const BYTES_ACKED: usize = 120;
 const SEGMENTS_IN: usize = 140;
 const UNSENT: usize = 144;
 const DATA_SEGMENTS_IN: usize = 152;
+
+/// Data of a segment that every path carries: packets have at least 576 bytes over IPv4, of which headers take up to 80.
+const SHORT_SEGMENT: u64 = 496;
 
 /// Length of `tcp_info` up to the last of these fields.
 const TCP_INFO_LEN: usize = DATA_SEGMENTS_IN + 4;
