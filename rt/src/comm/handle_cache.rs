@@ -34,71 +34,72 @@ const CALLS_MAX: usize = 8;
 
 type CachedCalls = Vec<Box<RunCall>>;
 
-// The cached handles belong to one communicator. All of them are equal, so a pointer and their number are enough. Each of both is
-// a cell of its own, because access to such a cell is one instruction, and access to a struct is a call.
-//
-// The thread never drops these, so access needs no check for destruction. All are empty after the last `block_on` has returned.
-thread_local! {
+/// Handles of one communicator. All of them are equal, so a pointer and their number are enough.
+struct SpareHandles {
     /// The communicator, as [`Arc::as_ptr`] gives it: of the handles, or of those that were here last and
     /// may have ended since. Null while this thread is not in `block_on`.
-    static SPARE_OF: Cell<*const CommInner> = const { Cell::new(ptr::null()) };
+    inner: Cell<*const CommInner>,
     /// Number of handles that were forgotten here, each of which is still counted by the `Arc`.
-    static SPARE_COUNT: Cell<usize> = const { Cell::new(0) };
+    count: Cell<usize>,
+}
+
+thread_local! {
+    // The thread never drops these, so access needs no check for destruction. Both are empty after the last `block_on`
+    // has returned.
+    static SPARE: SpareHandles = const {
+        SpareHandles { inner: Cell::new(ptr::null()), count: Cell::new(0) }
+    };
     static CALLS: RefCell<ManuallyDrop<CachedCalls>> = const { RefCell::new(ManuallyDrop::new(Vec::new())) };
 }
 
-/// Returns true if the cached handles belong to this communicator, or there are none and the last ones did.
-#[inline(always)]
-fn are_of(comm: &Comm) -> bool {
-    ptr::eq(SPARE_OF.get(), Arc::as_ptr(&comm.inner))
-}
-
-/// Returns true if `comm` and the cached handles are the only handles.
-#[inline(always)]
-fn are_last(comm: &Comm) -> bool {
-    Arc::strong_count(&comm.inner) == SPARE_COUNT.get() + 1
-}
-
-/// Gives back the count of one handle, if there is one. Then the caller has that handle.
-#[inline(always)]
-fn give_back() -> bool {
-    let count = SPARE_COUNT.get();
-    if count == 0 {
-        return false;
+impl SpareHandles {
+    /// Returns true if the handles belong to this communicator, or there are none and the last ones did.
+    #[inline]
+    fn are_of(&self, comm: &Comm) -> bool {
+        ptr::eq(self.inner.get(), Arc::as_ptr(&comm.inner))
     }
-    SPARE_COUNT.set(count - 1);
-    true
-}
 
-fn pop() -> Option<Comm> {
-    if !give_back() {
-        return None;
+    /// Returns true if `comm` and the cached handles are the only handles.
+    #[inline]
+    fn are_last(&self, comm: &Comm) -> bool {
+        Arc::strong_count(&comm.inner) == self.count.get() + 1
     }
-    // SAFETY: the pointer came from the `Arc` of a handle that was forgotten when it was counted. That count was just given back.
-    let inner = unsafe { Arc::from_raw(SPARE_OF.get()) };
-    Some(Comm { inner })
+
+    #[inline]
+    fn pop(&self) -> Option<Comm> {
+        let left = self.count.get().checked_sub(1)?;
+        self.count.set(left);
+        // SAFETY: the pointer came from the `Arc` of a handle that was forgotten when it was counted. That count was not
+        // given back yet.
+        let inner = unsafe { Arc::from_raw(self.inner.get()) };
+        Some(Comm { inner })
+    }
 }
 
 /// Returns a handle of `comm`: a cached one if possible, otherwise a clone.
-#[inline(always)]
+#[inline]
 pub(super) fn clone_handle(comm: &Comm) -> Comm {
-    if !(are_of(comm) && give_back()) {
-        return comm.clone();
-    }
-    // SAFETY: a handle of this communicator was forgotten when it was counted. That count was just given back.
-    let inner = unsafe { Arc::from_raw(Arc::as_ptr(&comm.inner)) };
-    Comm { inner }
+    let spare = SPARE.with(|spare| spare.are_of(comm).then(|| spare.pop()));
+    spare.flatten().unwrap_or_else(|| comm.clone())
 }
 
 /// Caches a handle that a future no longer needs.
-#[inline(always)]
+#[inline]
 pub(super) fn cache_handle(comm: Comm) {
-    let count = SPARE_COUNT.get();
-    if !are_of(&comm) || count >= SPARE_MAX || are_last(&comm) {
-        return keep_other(comm);
+    // The handle stays outside of this closure, which is short enough to be inlined.
+    let is_kept = SPARE.with(|spare| {
+        let count = spare.count.get();
+        if !spare.are_of(&comm) || count >= SPARE_MAX || spare.are_last(&comm) {
+            return false;
+        }
+        spare.count.set(count + 1);
+        true
+    });
+    if is_kept {
+        mem::forget(comm); // it is counted
+    } else {
+        keep_other(comm);
     }
-    SPARE_COUNT.set(count + 1);
-    mem::forget(comm); // it is counted
 }
 
 /// Returns the allocation for a call of this program: one that an earlier call has left, or a new one.
@@ -135,7 +136,7 @@ fn room_for(program: &Arc<CollectiveProgram>) -> Box<RunCall> {
 /// Caches the allocation of a call that a collective no longer needs.
 #[inline]
 pub(super) fn cache_call(mut call: Box<RunCall>) {
-    let has_handles = SPARE_COUNT.get() > 0;
+    let has_handles = SPARE.with(|spare| spare.count.get() > 0);
     call.reducer = None;
     let unkept = CALLS.with(|spare| match &mut spare.try_borrow_mut() {
         Ok(spare) if has_handles => {
@@ -150,20 +151,22 @@ pub(super) fn cache_call(mut call: Box<RunCall>) {
 
 /// Replaces the cached handles of another communicator, if there are any, by this handle.
 #[cold]
-#[inline(never)]
 fn keep_other(comm: Comm) {
     let may = executor::drives(comm.shared()) && Arc::strong_count(&comm.inner) > 1;
-    if may && !are_of(&comm) {
+    if may && !SPARE.with(|spare| spare.are_of(&comm)) {
         clear();
-        SPARE_OF.set(Arc::as_ptr(&comm.inner));
-        SPARE_COUNT.set(1);
+        SPARE.with(|spare| {
+            spare.inner.set(Arc::as_ptr(&comm.inner));
+            spare.count.set(1);
+        });
         mem::forget(comm); // it is counted
     }
 }
 
 /// Called when a handle is about to be dropped: clears the cache if its handles would be the last ones.
 pub(super) fn release(comm: &Comm) {
-    if are_of(comm) && are_last(comm) {
+    let are_last = |spare: &SpareHandles| spare.are_of(comm) && spare.are_last(comm);
+    if SPARE.with(are_last) {
         clear();
     }
 }
@@ -172,10 +175,10 @@ pub(super) fn release(comm: &Comm) {
 pub(super) fn clear() {
     // Handles are dropped one at a time, because dropping the last handle ends its communicator, which may call into this
     // cache.
-    while let Some(spare) = pop() {
+    while let Some(spare) = SPARE.with(SpareHandles::pop) {
         drop(spare);
     }
-    SPARE_OF.set(ptr::null());
+    SPARE.with(|spare| spare.inner.set(ptr::null()));
 }
 
 /// Clears all caches, like [`clear`], when this thread leaves `block_on`.
@@ -195,7 +198,7 @@ mod tests {
     };
 
     fn spares() -> usize {
-        SPARE_COUNT.get()
+        SPARE.with(|spare| spare.count.get())
     }
 
     /// Sends one message from this rank to itself, which leaves a handle in the cache.
