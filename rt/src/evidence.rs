@@ -3,7 +3,10 @@
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -66,6 +69,8 @@ impl From<DownEvidence> for FailureEvidence {
 pub(crate) struct KnownFailures {
     /// True if the driver detects failures itself: then a failure without other evidence is the end of a process.
     sees_processes: bool,
+    /// True if ranks were reported that the driver was not asked about yet: every turn looks here first.
+    has_reports: AtomicBool,
     /// Boxed on first use, because most ranks never have failures to record.
     noted: Mutex<Option<Box<FailureNotes>>>,
 }
@@ -81,6 +86,7 @@ impl KnownFailures {
     pub(crate) fn new(sees_processes: bool) -> Self {
         Self {
             sees_processes,
+            has_reports: AtomicBool::new(false),
             noted: Mutex::default(),
         }
     }
@@ -97,10 +103,15 @@ impl KnownFailures {
     /// Notes that the driver has reported this rank, and can be asked for the evidence.
     pub(crate) fn note_report(&self, rank: WorldRank) {
         self.noted().get_or_insert_default().reported.push(rank);
+        self.has_reports.store(true, Ordering::Release);
     }
 
     /// Returns the ranks that were reported since the last call.
     pub(crate) fn take_reports(&self) -> Vec<WorldRank> {
+        if !self.has_reports.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        self.has_reports.store(false, Ordering::Release);
         let mut noted = self.noted();
         let notes = noted.as_mut();
         notes.map_or_else(Vec::new, |notes| std::mem::take(&mut notes.reported))

@@ -81,19 +81,17 @@ impl<T: Wire> SendCopyOp<T> {
     /// Polls a send that failed, or whose message did not leave at once.
     #[inline(never)]
     fn poll_unsent(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        let ended = match self.rest.as_deref_mut() {
-            Some(UnsentCopy::InFlight(send)) => {
-                let sent = ready!(Pin::new(send).poll(cx));
-                sent.map(drop).map_err(|failed| failed.error)
-            }
-            Some(UnsentCopy::Failed(error)) => {
-                ready!(poll_proceed(cx));
-                Err(error.clone())
-            }
-            None => unreachable!("seen by the caller"),
-        };
-        (self.rest, self.is_taken) = (None, true);
-        Poll::Ready(ended)
+        if let Some(UnsentCopy::InFlight(send)) = self.rest.as_deref_mut() {
+            let sent = ready!(Pin::new(send).poll(cx));
+            (self.rest, self.is_taken) = (None, true);
+            return Poll::Ready(sent.map(drop).map_err(|failed| failed.error));
+        }
+        ready!(poll_proceed(cx));
+        self.is_taken = true;
+        match self.rest.take().map(|rest| *rest) {
+            Some(UnsentCopy::Failed(error)) => Poll::Ready(Err(error)),
+            _ => unreachable!("seen by the caller"),
+        }
     }
 }
 

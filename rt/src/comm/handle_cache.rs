@@ -92,6 +92,8 @@ pub(super) fn cache_handle(comm: Comm) {
         if !spare.are_of(&comm) || count >= SPARE_MAX || spare.are_last(&comm) {
             return false;
         }
+        // The last handles may have ended since, and this communicator may have taken their place in memory.
+        spare.inner.set(Arc::as_ptr(&comm.inner));
         spare.count.set(count + 1);
         true
     });

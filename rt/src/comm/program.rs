@@ -261,13 +261,11 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
     #[inline(always)]
     pub fn poll_filled(&mut self, cx: &Context<'_>) -> Poll<Option<(I, O)>> {
         ready!(poll_proceed(cx));
-        match self.stage.take() {
-            Some(ProgramStage::Filled(input, output)) => Poll::Ready(Some((input, output))),
-            unfilled => {
-                self.stage = unfilled;
-                Poll::Ready(None)
-            }
-        }
+        let is_filled = |stage: &mut ProgramStage<I, O>| matches!(stage, ProgramStage::Filled(..));
+        Poll::Ready(match self.stage.take_if(is_filled) {
+            Some(ProgramStage::Filled(input, output)) => Some((input, output)),
+            _ => None,
+        })
     }
 
     /// Polls a collective that did not complete at its call.

@@ -5,14 +5,17 @@
 //! that is not the short way itself ([`Engine::disturb`]).
 //!
 //! While the state lasts, one receive can be *expected*: it is posted, but only its slot knows of it. Nothing can come between
-//! it and a message that this rank sends to itself, because whatever looks at posted receives first ends the calm, and that
-//! posts the receive like any other. It is the only one, so it is the earliest.
+//! it and a message that this rank sends to itself, because whatever looks at posted receives first posts it like any other: by
+//! ending the calm, or, for another receive that is posted, by [`post_calmly`](PointToPoint::post_calmly). It is the only one,
+//! so it is the earliest.
 //!
 //! The receive of a channel for a short message keeps its buffer in its future, and its message comes to a *place*: the room of
 //! its slot. So the call and the end of such a receive move no buffer, and everything else treats it like any other receive.
 //!
 //! A poll of the expected receive makes turns without ending the calm. A short message of another rank is then copied straight
-//! into the receive (rt/src/engine/point_to_point/expected_recv.rs). Everything else that a turn finds ends the calm first.
+//! into the receive (rt/src/engine/point_to_point/expected_recv.rs). So are messages with one header into receives that were
+//! posted for exactly these (message_runs.rs), while no receive is expected. Everything else that a turn finds ends the calm
+//! first.
 
 use std::panic::Location;
 

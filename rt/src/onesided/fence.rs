@@ -136,7 +136,12 @@ impl<T: Wire> WindowEnd<T> {
         at: &'static Location<'static>,
     ) -> FenceStage {
         let id = self.id;
+        let place = &mut self.fence_wait.place;
         let (method, looked) = self.comm.shared().with(|engine| {
+            // An earlier future was forgotten while it waited, and its caller's line would be shown for this fence.
+            if place.is_taken() {
+                engine.core.windows().forget_listener(id, place);
+            }
             if opens {
                 engine.core.windows().set_fence_epoch(id, true);
             }

@@ -412,6 +412,18 @@ impl EnginePeer {
         }
     }
 
+    /// Takes the credits that came with a message. Returns false, and takes none, if they may let queued sends leave.
+    #[inline(always)]
+    pub(crate) fn take_credits(&mut self, credits: u16) -> bool {
+        if !self.sends.is_empty() {
+            return false;
+        }
+        if credits > 0 {
+            self.credits.refund(credits);
+        }
+        true
+    }
+
     /// Records that a message of the peer has reached its receive. Returns what the peer must be told.
     #[inline(always)]
     pub(crate) fn note_left(&mut self, bytes: usize) -> RoomDue {

@@ -34,6 +34,26 @@ fn land_of_peer(
     header: &[u8],
     body: PayloadView<'_>,
 ) -> Option<()> {
+    let (envelope, sig, credits) = read_usual(rank, header)?;
+    let slot = p2p.common.ops.expected();
+    if !slot.info.wants(&envelope) || !slot.admits(sig, body.len()) {
+        return None;
+    }
+    let peer = p2p.common.peers.peer_mut(rank);
+    if !peer.take_credits(credits) {
+        return None;
+    }
+    let due = peer.note_left(body.len());
+    let slot = p2p.common.ops.expected();
+    land_expected_message(slot, &mut p2p.matching, envelope, body);
+    p2p.common.calm = CalmState::Calm;
+    pay_back_due(p2p, rank, due);
+    Some(())
+}
+
+/// Reads the header of a short message that concerns no collective: its envelope, its type, and the credits in it.
+#[inline(always)]
+pub(super) fn read_usual(rank: WorldRank, header: &[u8]) -> Option<(MessageEnvelope, u64, u16)> {
     let (WireKind::Eager, base) = read_base(header)? else {
         return None;
     };
@@ -44,21 +64,5 @@ fn land_of_peer(
         tag,
     };
     let is_of_collective = ctx & 1 == 1;
-    let slot = p2p.common.ops.expected();
-    if is_of_collective || !slot.info.wants(&envelope) || !slot.admits(sig, body.len()) {
-        return None;
-    }
-    let peer = p2p.common.peers.peer_mut(rank);
-    if !peer.sends.is_empty() {
-        return None; // credits that come with the message may let these leave
-    }
-    if base.credits > 0 {
-        peer.credits.refund(base.credits);
-    }
-    let due = peer.note_left(body.len());
-    let slot = p2p.common.ops.expected();
-    land_expected_message(slot, &mut p2p.matching, envelope, body);
-    p2p.common.calm = CalmState::Calm;
-    pay_back_due(p2p, rank, due);
-    Some(())
+    (!is_of_collective).then_some((envelope, sig, base.credits))
 }

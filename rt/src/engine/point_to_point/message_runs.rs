@@ -4,15 +4,11 @@
 
 use ripstop_fabric::driver::PayloadRun;
 
-use super::{PointToPoint, recv::pay_back_due};
+use super::{PointToPoint, expected_recv::read_usual, recv::pay_back_due};
 use crate::{
     engine::commons::{CalmState, EngineCommons, peer::RoomDue},
     group::WorldRank,
     ops::MessageStatus,
-    proto::{
-        matching::MessageEnvelope,
-        wire::{EagerHeader, WireKind, read, read_base},
-    },
 };
 
 impl PointToPoint {
@@ -41,16 +37,8 @@ impl PointToPoint {
         header: &[u8],
         bodies: &mut PayloadRun<'_>,
     ) -> Option<()> {
-        let (WireKind::Eager, base) = read_base(header)? else {
-            return None;
-        };
-        let EagerHeader { ctx, tag, sig, .. } = read(header)?;
-        let envelope = MessageEnvelope {
-            ctx,
-            source: rank,
-            tag,
-        };
-        let mut receives = self.matching.exact_receives(envelope);
+        let (envelope, sig, credits) = read_usual(rank, header)?;
+        let mut receives = Some(self.matching.exact_receives(envelope)?);
         let EngineCommons {
             ops,
             peers,
@@ -59,22 +47,19 @@ impl PointToPoint {
             ..
         } = &mut self.common;
         let peer = peers.peer_mut(rank);
-        let is_of_collective = ctx & 1 == 1;
-        if is_of_collective || !peer.sends.is_empty() {
-            return None; // credits that come with the messages may let these sends leave
-        }
-        if base.credits > 0 {
-            peer.credits.refund(base.credits);
+        if !peer.take_credits(credits) {
+            return None;
         }
         let mut due = RoomDue::NOTHING;
-        while let Some(line) = receives {
+        // A receive is asked only for a message that is there, because its buffer may grow for it.
+        while let Some(line) = receives
+            && !bodies.is_over()
+        {
             let slot = ops.live(self.matching.first_of(line));
             if !slot.takes(sig, bodies.body_len()) {
                 break;
             }
-            let Some(body) = bodies.next() else {
-                break;
-            };
+            let body = bodies.next().expect("not over");
             let filled = slot.fill(0, body);
             assert!(filled, "`takes` said so");
             let (arrival, others) = self.matching.give_first(line);

@@ -83,9 +83,11 @@ impl PointToPoint {
         let body = PayloadView::from_slice(bytes);
         let filled = slot.fill(0, body);
         assert!(filled, "`takes` said so");
-        let waker = slot.land(MessageStatus::of(envelope, arrival, body.len()));
-        if let Some(waker) = waker {
-            self.common.wakers.push(waker);
+        let landed = MessageStatus::of(envelope, arrival, body.len());
+        if slot.waker.is_some() {
+            self.common.land_awaited(recv, landed);
+        } else {
+            slot.land_unawaited(landed);
         }
         true
     }
