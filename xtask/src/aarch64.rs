@@ -56,7 +56,7 @@ fn compile(gate: &mut StepRunner) -> Result<(), String> {
     gate.run("compiling for 64-bit ARM", &CommandLine::cargo(&words))
 }
 
-/// Runs the tests of memory that ranks share, of the rings in it, and of what both ends of a connection compute.
+/// Runs the tests of memory that ranks share, and of the rings in it.
 fn emulate(gate: &mut StepRunner) -> Result<(), String> {
     let words = [
         "test",

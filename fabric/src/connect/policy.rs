@@ -87,6 +87,12 @@ impl ConnectPolicy {
             ..*job
         })
     }
+
+    /// Returns true if short messages go as datagrams to peers without a connection.
+    #[must_use]
+    pub const fn has_datagram_messages(self) -> bool {
+        matches!(self, Self::Hybrid)
+    }
 }
 
 impl JobShape {

@@ -67,8 +67,15 @@ impl SimOpTable {
     /// Panics if the operation was removed before.
     pub(super) fn remove(&mut self, key: OpKey) -> SimOp {
         let OpEntry {
-            op, later, earlier, ..
+            op,
+            serial,
+            later,
+            earlier,
         } = self.entries.remove(key.slot);
+        assert!(
+            serial == key.serial,
+            "the operation of {key:?} was removed before"
+        );
         match self.entries.get_mut(later) {
             Some(later) => later.earlier = earlier,
             None => self.latest[index(op.origin)] = earlier,

@@ -3,6 +3,7 @@
 use std::io;
 
 use super::peer::TcpPeer;
+use crate::driver::DownCause;
 
 impl TcpPeer {
     /// Returns the evidence of a connection that has ended without a goodbye, for this reason unless the peer has closed it.
@@ -33,6 +34,16 @@ impl TcpPeer {
         let all = self.address.endpoints.iter();
         let all: Vec<_> = all.map(|one| one.socket().to_string()).collect();
         all.join(" or ")
+    }
+}
+
+/// Returns the evidence of a peer that has said goodbye.
+pub(super) fn goodbye_evidence(how: DownCause) -> String {
+    match how {
+        DownCause::Finished => "it said goodbye".to_owned(),
+        _ => {
+            "it has failed, and said so before it ended: look at the errors of that rank".to_owned()
+        }
     }
 }
 

@@ -137,8 +137,8 @@ impl TcpReach {
     /// Returns what to do about a peer that cannot be reached, to be added to its error.
     fn advice(&self) -> &'static str {
         let last = || self.tries.iter().map(|one| one.last);
-        if last().any(|last| last == LastFailure::Shortage) {
-            "" // the errors of the endpoints say what to do
+        if last().any(|last| matches!(last, LastFailure::Shortage | LastFailure::Stranger)) {
+            "" // the errors of the endpoints say what is wrong
         } else if last().all(|last| matches!(last, LastFailure::Absent(_))) {
             ": no process listens there any more; look at the errors of that rank"
         } else {
@@ -410,8 +410,11 @@ impl AttemptEnd {
                 LastFailure::Absent(now)
             }
             Self::Error(why) if is_shortage(why) => LastFailure::Shortage,
-            // No process has signed this, so the other endpoints may still be the peer's.
-            Self::Refused(HandshakeRefusal::OtherVersion { .. }) => LastFailure::Stranger,
+            // No process has signed that it has another version, so the other endpoints may still be the peer's. Another
+            // incarnation is signed, and ends all attempts at the peer.
+            Self::Refused(
+                HandshakeRefusal::OtherVersion { .. } | HandshakeRefusal::OtherIncarnation { .. },
+            ) => LastFailure::Stranger,
             _ => LastFailure::Passing,
         }
     }

@@ -17,7 +17,8 @@ use super::{
     PreparedTcp, Tcp, TcpConfig,
     address::{TcpAddress, TcpEndpoint},
     frame::{FrameHead, FrameKind},
-    handshake::HandshakeRefusal,
+    handshake::{HandshakeRefusal, TcpIdentity},
+    lost_peer::NETWORK_ADVICE,
     reach::{AttemptEnd, UNDECIDED_MAX},
     receive::REST_KEPT,
     tests::with_record,
@@ -257,6 +258,30 @@ fn a_service_of_another_version_is_only_one_endpoint_that_fails() {
         core.continue_reach(1, now);
     }
     assert_eq!(core.peers[1].ended, Some(DownCause::Failed));
+    let evidence = core.peers[1].evidence.clone().unwrap();
+    assert!(evidence.contains("speaks version 2"), "{evidence}");
+    assert!(!evidence.contains(NETWORK_ADVICE), "{evidence}");
+}
+
+#[test]
+fn another_incarnation_of_the_peer_ends_all_attempts_at_once() {
+    let mut own = rank_with_peer_at(&[1, 2], LONG);
+    let core = own.core();
+    core.reach(1);
+    let running = TcpIdentity {
+        rank: 1,
+        incarnation: 8,
+    };
+    let other = HandshakeRefusal::OtherIncarnation {
+        running,
+        expected: 7,
+    };
+    let now = core.timer.now();
+    core.note_failure(1, 0, &AttemptEnd::Refused(other), now);
+    assert_eq!(core.peers[1].ended, Some(DownCause::Failed));
+    let evidence = core.peers[1].evidence.clone().unwrap();
+    assert!(evidence.contains("incarnation 8"), "{evidence}");
+    assert!(!evidence.contains(NETWORK_ADVICE), "{evidence}");
 }
 
 #[test]

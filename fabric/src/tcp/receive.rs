@@ -7,6 +7,7 @@ use super::{
         AtomicRecord, CountRecord, FRAME_HEAD, FrameHead, FrameKind, PIECE_MAX, PutRecord, record,
     },
     landing::is_long,
+    lost_peer::goodbye_evidence,
     one_sided::PENDING_MAX,
     peer::{PendingCommand, PendingKind},
 };
@@ -46,7 +47,7 @@ impl TcpCore {
                     FrameStep::Nothing => break,
                     FrameStep::Events(count) => events += count,
                     FrameStep::Bye(how) => {
-                        over = Some((how, format!("rank {rank} said goodbye")));
+                        over = Some((how, goodbye_evidence(how)));
                         break;
                     }
                     FrameStep::Nonsense(what) => {

@@ -7,8 +7,8 @@
 //!
 //! A path that is narrower than this host knows loses long packets only, and no error comes back if a firewall drops the reports
 //! of routers. Then the peer's host still sends probes and hears the answers, while data are sent again for a quarter of an
-//! hour. So probes of a host are no sign of life while it owes an acknowledgment of long segments. The kernel counts them as
-//! segments without data, but not as acknowledgments.
+//! hour. So probes of a host are no sign of life while it owes an acknowledgment of long segments and its window is open. The
+//! kernel counts them as segments without data, but not as acknowledgments.
 
 use super::{
     core::TcpCore,

@@ -194,6 +194,17 @@ pub(super) fn connected(socket: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
+/// Returns true if a connection leads to the address from which it comes, so to this host. The kernel reaches most of its own
+/// addresses that way, but not the secondary ones of an interface.
+///
+/// # Errors
+/// The system's error, or `NotConnected` if there is no connection.
+pub(super) fn leads_here(socket: &OwnedFd) -> io::Result<bool> {
+    let own = SocketAddr::try_from(rustix::net::getsockname(socket)?)?;
+    let peer = rustix::net::getpeername(socket)?.ok_or(io::ErrorKind::NotConnected)?;
+    Ok(own.ip() == SocketAddr::try_from(peer)?.ip())
+}
+
 /// Listens at this address, and returns the socket with its port.
 ///
 /// # Errors
@@ -254,7 +265,8 @@ pub(super) struct HostLife {
     pub(super) owes: bool,
     /// True if data are still to be sent, because the peer has no room.
     pub(super) unsent: bool,
-    /// True if segments are in flight that are so long that a narrow path may lose them and nothing else.
+    /// True if segments are in flight that are so long that a narrow path may lose them and nothing else, and the peer's window
+    /// is open.
     pub(super) long: bool,
     /// Bytes that the host has acknowledged.
     pub(super) acknowledged: u64,
@@ -284,7 +296,7 @@ pub(super) fn host_life(socket: &OwnedFd) -> io::Result<HostLife> {
     if asked != 0 {
         return Err(io::Error::last_os_error());
     }
-    if usize::try_from(len).is_ok_and(|len| len < info.len()) {
+    if usize::try_from(len).is_ok_and(|len| len < TCP_INFO_LEAST) {
         return Err(io::ErrorKind::Unsupported.into());
     }
     let number = |at: usize| {
@@ -294,10 +306,13 @@ pub(super) fn host_life(socket: &OwnedFd) -> io::Result<HostLife> {
     let acknowledged = info[BYTES_ACKED..].first_chunk().copied();
     let (segments, unsent) = (number(UNACKNOWLEDGED), number(UNSENT));
     let in_flight = unacknowledged(socket).saturating_sub(unsent.into());
+    // A host without memory for data closes its window. What is sent again then only probes, more and more rarely. A kernel that
+    // does not tell the window leaves a 0 here, so every segment without data is a sign of life.
+    let is_open = number(SEND_WINDOW) > 0;
     Ok(HostLife {
         owes: segments > 0 || info[PROBES_OUT] > 0,
         unsent: unsent > 0,
-        long: in_flight > u64::from(segments) * SHORT_SEGMENT,
+        long: is_open && in_flight > u64::from(segments) * SHORT_SEGMENT,
         acknowledged: u64::from_ne_bytes(acknowledged.unwrap_or_default()),
         empty_segments: number(SEGMENTS_IN).wrapping_sub(number(DATA_SEGMENTS_IN)),
         acknowledgment_age: number(ACKNOWLEDGMENT_AGE),
@@ -349,7 +364,7 @@ const PROBES: u32 = 3;
 const KEEPALIVE_MAX: u64 = 32_767;
 
 /// Offsets in the kernel's `tcp_info`, of which the C library knows only the first fields: `tcpi_probes`, `tcpi_unacked`,
-/// `tcpi_last_ack_recv`, `tcpi_bytes_acked`, `tcpi_segs_in`, `tcpi_notsent_bytes` and `tcpi_data_segs_in`.
+/// `tcpi_last_ack_recv`, `tcpi_bytes_acked`, `tcpi_segs_in`, `tcpi_notsent_bytes`, `tcpi_data_segs_in` and `tcpi_snd_wnd`.
 const PROBES_OUT: usize = 3;
 const UNACKNOWLEDGED: usize = 24;
 const ACKNOWLEDGMENT_AGE: usize = 56;
@@ -357,12 +372,16 @@ const BYTES_ACKED: usize = 120;
 const SEGMENTS_IN: usize = 140;
 const UNSENT: usize = 144;
 const DATA_SEGMENTS_IN: usize = 152;
+const SEND_WINDOW: usize = 228;
 
 /// Data of a segment that every path carries: packets have at least 576 bytes over IPv4, of which headers take up to 80.
 const SHORT_SEGMENT: u64 = 496;
 
 /// Length of `tcp_info` up to the last of these fields.
-const TCP_INFO_LEN: usize = DATA_SEGMENTS_IN + 4;
+const TCP_INFO_LEN: usize = SEND_WINDOW + 4;
+
+/// Length that the kernel must return. Only kernels before Linux 5.4 do not tell the window.
+const TCP_INFO_LEAST: usize = DATA_SEGMENTS_IN + 4;
 
 #[cfg(test)]
 mod tests {

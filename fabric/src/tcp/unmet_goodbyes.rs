@@ -7,10 +7,12 @@
 use std::os::fd::OwnedFd;
 
 use super::{
+    address::ENDPOINTS_MAX,
     core::TcpCore,
-    handshake::{TcpIdentity, goodbye},
+    handshake::{SIGNED_LEN, TcpIdentity, goodbye},
+    lost_peer::goodbye_evidence,
     reach::send_all,
-    socket_calls::connect,
+    socket_calls::{connect, leads_here},
 };
 use crate::driver::{DownCause, WorldRank};
 
@@ -27,11 +29,12 @@ pub(super) struct UnmetGoodbyes {
 struct GoodbyeCall {
     rank: u32,
     socket: OwnedFd,
-    bytes: Vec<u8>,
+    bytes: [u8; SIGNED_LEN],
 }
 
 impl TcpCore {
-    /// Begins to connect to the peers that have no other way to learn how this rank ends, at all their endpoints.
+    /// Begins to connect to the peers that have no other way to learn how this rank ends, at all their endpoints if
+    /// these are not too many: the best endpoint of every peer is first.
     pub(super) fn begin_unmet_goodbyes(&mut self, how: DownCause) {
         self.goodbyes.until = self.timer.now().saturating_add(PATIENCE);
         // If there are too many, those with the next numbers are told, because neighbors are more likely to wait for this rank.
@@ -39,25 +42,34 @@ impl TcpCore {
             .take(self.peers.len() - self.me as usize - 1)
             .chain(0..self.me);
         let unmet: Vec<_> = all.filter(|rank| self.needs_goodbye(*rank)).collect();
-        for rank in unmet.into_iter().take(GOODBYES_MAX) {
-            let peer = &self.peers[rank as usize];
-            let to = TcpIdentity {
-                rank,
-                incarnation: peer.address.incarnation,
-            };
-            let bytes = goodbye(self.own, to, &peer.address.token, how);
-            for endpoint in &peer.address.endpoints {
-                // An endpoint that cannot be reached, like a host without descriptors, leaves the peer to its own guess.
-                if let Ok(socket) = connect(endpoint.socket(), |_| {}) {
-                    let bytes = bytes.to_vec();
-                    self.goodbyes.calls.push(GoodbyeCall {
-                        rank,
-                        socket,
-                        bytes,
-                    });
+        for place in 0..ENDPOINTS_MAX {
+            for rank in &unmet {
+                if self.goodbyes.calls.len() >= GOODBYES_MAX {
+                    return;
                 }
+                self.begin_goodbye(*rank, place, how);
             }
         }
+    }
+
+    /// Begins to connect to an endpoint of a peer, if it has so many. An endpoint that cannot be reached, like a host without
+    /// descriptors, leaves the peer to its own guess.
+    fn begin_goodbye(&mut self, rank: u32, place: usize, how: DownCause) {
+        let address = &self.peers[rank as usize].address;
+        let endpoint = address.endpoints.get(place);
+        let Some(Ok(socket)) = endpoint.map(|one| connect(one.socket(), |_| {})) else {
+            return;
+        };
+        let to = TcpIdentity {
+            rank,
+            incarnation: address.incarnation,
+        };
+        let bytes = goodbye(self.own, to, &address.token, how);
+        self.goodbyes.calls.push(GoodbyeCall {
+            rank,
+            socket,
+            bytes,
+        });
     }
 
     /// Returns true if only a goodbye without a connection tells the peer how this rank ends.
@@ -83,7 +95,10 @@ impl TcpCore {
         let mut told = Vec::new();
         calls.retain(|call| match send_all(&call.socket, &call.bytes) {
             Ok(()) => {
-                told.push(call.rank);
+                // An address that this host has too may lead to another rank, so the other endpoints are tried as well.
+                if matches!(leads_here(&call.socket), Ok(false)) {
+                    told.push(call.rank);
+                }
                 false
             }
             Err(why) => why.kind() == std::io::ErrorKind::WouldBlock,
@@ -99,14 +114,50 @@ impl TcpCore {
             peer.address.incarnation == from.incarnation && peer.connection.is_none()
         });
         if is_meant {
-            let text = format!("rank {} said goodbye", from.rank);
-            self.lose(from.rank, how, text);
+            self.lose(from.rank, how, goodbye_evidence(how));
         }
     }
 }
 
-/// Peers that are told. Each needs a connection, and a job with more ranks would notice these when all ranks end at once.
+/// Most connections for goodbyes. A job with many ranks would notice more of them when all ranks end at once.
 const GOODBYES_MAX: usize = 256;
 
-/// Time for connections to peers, in picoseconds. A host that answers nothing delays the end of the rank so much.
-const PATIENCE: u64 = 1_000_000_000_000;
+/// Time for connections to peers, in picoseconds: the kernel asks once more after a second. A host that answers nothing delays
+/// the end of the rank so much.
+const PATIENCE: u64 = 1_500_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use std::{net::Ipv4Addr, time::Duration};
+
+    use super::{ENDPOINTS_MAX, GOODBYES_MAX};
+    use crate::{
+        driver::{DownCause, PreparedEndpoint},
+        tcp::{Tcp, TcpConfig},
+    };
+
+    #[test]
+    fn the_best_endpoint_of_every_peer_is_called_first_up_to_a_limit() {
+        let peers = u32::try_from(GOODBYES_MAX / ENDPOINTS_MAX).unwrap() + 1;
+        let mut all: Vec<_> = (0..=peers)
+            .map(|rank| {
+                let config = TcpConfig {
+                    linger: Duration::from_millis(1),
+                    ..TcpConfig::new(rank, Ipv4Addr::LOCALHOST.into())
+                };
+                Tcp::prepare(config).unwrap()
+            })
+            .collect();
+        let addresses: Vec<_> = all.iter().map(PreparedEndpoint::address).collect();
+        let mut own = all.remove(0).connect(&addresses).unwrap();
+        let core = own.core();
+        for peer in &mut core.peers {
+            let first = peer.address.endpoints[0];
+            peer.address.endpoints = vec![first; ENDPOINTS_MAX];
+        }
+        core.begin_unmet_goodbyes(DownCause::Finished);
+        let called: Vec<_> = core.goodbyes.calls.iter().map(|call| call.rank).collect();
+        let expected: Vec<_> = (1..=peers).cycle().take(GOODBYES_MAX).collect();
+        assert_eq!(called, expected);
+    }
+}

@@ -320,6 +320,7 @@ impl VerbsCore {
                 return;
             }
         }
+        self.links.forget_lost(peer);
         self.exports.handle_peer_down(peer);
         self.names.forget_peer(peer);
         let words = std::mem::take(&mut self.links.get_or_new(peer).control_queue);

@@ -219,7 +219,9 @@ impl VerbsCore {
             "rank {peer} in a job of {}",
             self.peers.len()
         );
-        match self.commands().begin(peer, owner, rma) {
+        let start = self.commands().begin(peer, owner, rma);
+        self.fail_lost_peers();
+        match start {
             CommandStart::Refused => {
                 self.refused = true;
                 return false;

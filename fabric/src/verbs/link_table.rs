@@ -24,7 +24,7 @@ pub(super) struct LinkTable {
     dirty_peers: BTreeSet<WorldRank>,
     /// Lanes that have failed and must be left.
     broken: BTreeSet<PeerLane>,
-    /// Peers that a command needs by the first lane, which does not reach them any more.
+    /// Peers that must be marked as failed, because a command needs them by the first lane.
     lost: BTreeSet<WorldRank>,
 }
 
@@ -54,8 +54,11 @@ impl LinkTable {
 
     /// Returns the link to a peer, and makes it on first use.
     pub(super) fn get_or_new(&mut self, peer: WorldRank) -> &mut VerbsLink {
-        let psn = u32::try_from(self.random.bits() & u64::from(PSN_MAX)).unwrap_or(0);
-        self.links[index(peer)].get_or_insert_with(|| Box::new(VerbsLink::new(peer, psn)))
+        let Self { links, random, .. } = self;
+        links[index(peer)].get_or_insert_with(|| {
+            let psn = u32::try_from(random.bits() & u64::from(PSN_MAX)).unwrap_or(0);
+            Box::new(VerbsLink::new(peer, psn))
+        })
     }
 
     /// Returns the links that were made, with their peers.
@@ -135,13 +138,18 @@ impl LinkTable {
         std::mem::take(&mut self.broken)
     }
 
-    /// Makes the turn mark a peer as failed that a command needs by the first lane.
+    /// Notes that a peer must be marked as failed: a command needs it by the first lane.
     pub(super) fn note_lost(&mut self, peer: WorldRank) {
         self.lost.insert(peer);
     }
 
     pub(super) fn has_lost(&self) -> bool {
         !self.lost.is_empty()
+    }
+
+    /// Forgets that a peer must be marked as failed, because the connection has ended that the command needed.
+    pub(super) fn forget_lost(&mut self, peer: WorldRank) {
+        self.lost.remove(&peer);
     }
 
     /// Returns the peers that must be marked as failed, and forgets them.

@@ -30,6 +30,9 @@ impl VerbsCore {
         }
         if !link.message_queue.is_empty() || !link.control_queue.is_empty() {
             self.flush(to);
+            if self.links.get_or_new(to).down.is_some() {
+                return true; // dropped, because the peer was found to be lost
+            }
         }
         let is_next = |link: &mut VerbsLink| link.counts == 0 && link.message_queue.is_empty();
         let free = self.links.get_mut(to).is_some_and(is_next);
@@ -93,6 +96,7 @@ impl VerbsCore {
             }
         }
         self.commands().retry_backlog(peer);
+        self.fail_lost_peers();
         self.settle_drain(peer);
         if let Some(link) = self.links.get_mut(peer)
             && link.is_done()

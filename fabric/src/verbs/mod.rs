@@ -7,7 +7,7 @@
 //! `VerbsCore` is a rank. It owns components with private state, and does what concerns several of them: connections, turns
 //! and the end. A call of a component goes by a view (`OneSidedCommands`, `DatagramExchange`, `SendFlow`) that lists what the
 //! component uses of the rank. A component calls nothing of `VerbsCore`: it answers with values, or leaves marks in the
-//! `LinkTable` that the turn looks at.
+//! `LinkTable` that are looked at after the call, or in the turn.
 //!
 //! Modules, by task:
 //!

@@ -98,7 +98,7 @@ impl driver::PreparedEndpoint for PreparedVerbs {
             counters: self.caps.atomics,
             lists: self.caps.atomics.then_some(LISTS),
             tags: None,
-            connects: self.scheme != ConnectPolicy::Hybrid,
+            connects: !self.scheme.has_datagram_messages(),
         }
     }
 
@@ -128,7 +128,7 @@ impl PreparedVerbs {
         let scheme = config
             .scheme
             .unwrap_or_else(|| ConnectPolicy::choose_connecting(&job));
-        let longest = if scheme == ConnectPolicy::Hybrid {
+        let longest = if scheme.has_datagram_messages() {
             DATAGRAM_MAX
         } else {
             0

@@ -187,8 +187,8 @@ impl SendFlow<'_> {
         }
     }
 
-    /// Sends the goodbye by the other lanes. Returns false if it is too early, because something is in flight that it would
-    /// overtake.
+    /// Sends the goodbye by the other lanes. Nothing that it would overtake may be in flight. Returns false if control words wait
+    /// that it would overtake.
     pub(super) fn send_lane_goodbye(&mut self, peer: WorldRank, how: DownCause) -> bool {
         let Self { links, outbox, .. } = self;
         let Some(link) = links.get_mut(peer) else {

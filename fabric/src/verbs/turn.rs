@@ -108,7 +108,12 @@ impl VerbsCore {
                 failed |= rail.notify(WakeFilter::None, Some(sends)).is_err();
             }
         }
-        if failed || self.outbox.poll_completions() {
+        // A command may have failed at once, and its peer with it.
+        if failed
+            || !self.completions.is_empty()
+            || self.links.has_lost()
+            || self.outbox.poll_completions()
+        {
             self.sleep.wake();
         }
     }
@@ -303,7 +308,10 @@ impl VerbsCore {
                     return Err(io::Error::other(why));
                 }
             }
-            VerbsControlWord::NameResolved(named) => self.commands().handle_named(from, named),
+            VerbsControlWord::NameResolved(named) => {
+                self.commands().handle_named(from, named);
+                self.fail_lost_peers();
+            }
             VerbsControlWord::NameRetired(name) => self.commands().handle_unnamed(from, name),
             VerbsControlWord::Count { tally, by } => {
                 self.tasks.own.handle_count(tally, by, &self.watches)
@@ -379,6 +387,7 @@ impl VerbsCore {
                     .handle_step(op, step, to.lane, flight.answer, status)
             }
         }
+        self.fail_lost_peers();
     }
 
     fn note_status(&mut self, to: PeerLane, failed: Option<i32>) {

@@ -196,6 +196,7 @@ impl PortalsCommands {
         self.go_on(transport, slot);
     }
 
+    /// Continues the split operations to a rank, because its lanes have changed.
     pub(in super::super) fn continue_stripes_to(
         &mut self,
         transport: &mut PortalsTransport,
@@ -262,7 +263,7 @@ fn feed(
                 break;
             };
             let Err(refused) = put_or_get(transport, slot, work, &piece) else {
-                transport.room.spend();
+                transport.spend_credit(striped.to);
                 transport.resources.counters.pieces.add(1);
                 transport.count_sent(lane, piece.range.end - piece.range.start);
                 striped.in_flight[lane as usize] += 1;

@@ -483,7 +483,8 @@ impl PortalsCommands {
             Some(UserPtr::Operation(slot, generation)) => {
                 self.slots.work(slot, generation).map(|work| work.to)
             }
-            Some(UserPtr::Piece(..)) | None => None,
+            Some(UserPtr::Piece(slot, ..)) => self.slots.work_in(slot).map(|work| work.to),
+            None => None,
         };
         let peer = to.and_then(|to| transport.peers.get_mut(to as usize));
         // An operation that was given up may still complete. Its credit has been returned already.

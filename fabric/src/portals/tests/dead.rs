@@ -122,6 +122,46 @@ fn where_operations_to_the_dead_never_end_they_are_given_up_with_their_room() {
 }
 
 #[test]
+fn pieces_of_long_commands_give_their_credits_back_where_operations_to_the_dead_never_end() {
+    const LEN: usize = 1 << 20;
+    for family in FAMILIES {
+        let config = PortalsConfig {
+            interfaces: [0, 1].map(Into::into).into(),
+            events: 16,
+            habits: Some("ends-never".to_owned()),
+            ..PortalsConfig::default()
+        };
+        let mut world = World::of(family, 2, &config);
+        assert!(!world.rank(0).transport.resources.ni.ends_to_dead);
+        let [own, there] = [0, 1].map(|rank| world.rank(rank).allocate(LEN).expect("memory"));
+        let into = world.rank(1).expose(there.range()).expect("a key");
+        let put = DriverCommand::Put {
+            to: WorldRank(1),
+            from: own.range(),
+            into,
+            count: None,
+            token: CommandToken(0),
+        };
+        assert!(matches!(world.rank(0).post(put), PostResult::Posted));
+        world.until(|world| !world.heard(0).ended.is_empty());
+        let ended = world.heard(0).ended.pop();
+        assert!(matches!(ended, Some((0, Ok(None)))), "{family}: {ended:?}");
+        let pieces = world.rank(0).transport.resources.counters.pieces.get();
+        assert!(pieces > 1, "{family}: the put was not split");
+        // Control words may still be under way.
+        world.until(|world| {
+            let rank = world.rank(0);
+            rank.transport.room.credits() == rank.transport.resources.credits
+        });
+        assert_eq!(
+            world.rank(0).transport.peer(1).under_way,
+            0,
+            "{family}: a piece is still counted"
+        );
+    }
+}
+
+#[test]
 fn whether_operations_to_the_dead_end_is_tried_where_it_is_only_reckoned() {
     for (habits, ends) in [("", true), ("ends-never", false)] {
         // Treat the library as an adapter of the second BXI, whose numbers it shares except for failures.

@@ -59,7 +59,7 @@ pub(super) enum HandshakeOutcome {
 }
 
 /// The listening side's hello, or the connecting side's, with its proof.
-const SIGNED_LEN: usize = hello::HELLO_LEN + hello::PROOF_LEN;
+pub(super) const SIGNED_LEN: usize = hello::HELLO_LEN + hello::PROOF_LEN;
 
 /// The token of the listening rank. Logs do not tell it.
 #[derive(Clone)]

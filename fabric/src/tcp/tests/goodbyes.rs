@@ -12,8 +12,9 @@ use crate::{
     tcp::Tcp,
 };
 
-/// Ends a rank to which its peer is not connected. Returns how the peer sees that, which waits for the rank from then on.
-fn seen_end(end: impl FnOnce(Tcp)) -> DownCause {
+/// Ends a rank to which its peer is not connected. Returns how the peer sees that, which waits for the rank from then on, and its
+/// evidence.
+fn seen_end(end: impl FnOnce(Tcp)) -> (DownCause, String) {
     let [ended, mut peer] = ranks([0, 1]);
     end(ended);
     peer.expect(&mut || vec![WorldRank(0)]);
@@ -24,12 +25,15 @@ fn seen_end(end: impl FnOnce(Tcp)) -> DownCause {
         guard.check();
     }
     assert_eq!(heard.down.len(), 1);
-    heard.down[0]
+    let evidence = peer.core().peers[0].evidence.clone().unwrap();
+    (heard.down[0], evidence)
 }
 
 #[test]
 fn a_peer_to_which_there_is_no_connection_learns_how_a_rank_has_ended() {
-    assert_eq!(seen_end(drop), DownCause::Finished);
+    let (how, evidence) = seen_end(drop);
+    assert_eq!(how, DownCause::Finished);
+    assert_eq!(evidence, "it said goodbye");
     let panics = |rank: Tcp| {
         let panicked = catch_unwind(AssertUnwindSafe(|| {
             let _rank = rank;
@@ -37,14 +41,16 @@ fn a_peer_to_which_there_is_no_connection_learns_how_a_rank_has_ended() {
         }));
         assert!(panicked.is_err());
     };
-    assert_eq!(seen_end(panics), DownCause::Failed);
+    let (how, evidence) = seen_end(panics);
+    assert_eq!(how, DownCause::Failed);
+    assert!(evidence.contains("look at the errors"), "{evidence}");
 }
 
 #[test]
 fn a_rank_that_is_killed_before_it_is_connected_has_failed() {
     // The system closes its sockets, and it says nothing.
     let killed = |mut rank: Tcp| drop(rank.core.take());
-    assert_eq!(seen_end(killed), DownCause::Failed);
+    assert_eq!(seen_end(killed).0, DownCause::Failed);
 }
 
 #[test]

@@ -25,7 +25,7 @@ use crate::{
         ListenAddress, PreparedTcp, Tcp, TcpConfig,
         frame::{FrameKind, PutRecord},
         interfaces::port_range,
-        socket_calls::{HostLife, connected, end_sending, host_life},
+        socket_calls::{HostLife, connected, end_sending, host_life, leads_here},
     },
 };
 
@@ -216,6 +216,21 @@ fn a_socket_that_has_connected_to_itself_is_refused() {
     rustix::net::connect(&socket, &own).unwrap();
     let why = connected(&socket).unwrap_err();
     assert_eq!(why.kind(), ErrorKind::ConnectionRefused);
+}
+
+#[test]
+fn a_connection_to_the_address_from_which_it_comes_leads_here() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let to = listener.local_addr().unwrap();
+    let socket: OwnedFd = TcpStream::connect(to).unwrap().into();
+    assert!(leads_here(&socket).unwrap());
+    let listener = TcpListener::bind((Ipv4Addr::new(127, 0, 0, 2), 0)).unwrap();
+    let to = listener.local_addr().unwrap();
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    assert!(leads_here(&socket).is_err(), "there is no connection");
+    rustix::net::bind(&socket, &SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0)).unwrap();
+    rustix::net::connect(&socket, &to).unwrap();
+    assert!(!leads_here(&socket).unwrap());
 }
 
 #[test]

@@ -45,7 +45,7 @@ pub(super) struct DatagramPeers {
 impl DatagramPeers {
     pub(super) fn of(scheme: ConnectPolicy) -> Self {
         Self {
-            on: scheme == ConnectPolicy::Hybrid,
+            on: scheme.has_datagram_messages(),
             ..Self::default()
         }
     }

@@ -8,7 +8,7 @@ mod deferred;
 mod messages;
 mod queue_pair;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use self::messages::{DatagramPeers, is_datagram_message};
 pub(super) use self::{
@@ -131,8 +131,8 @@ impl VerbsDatagrams {
     }
 
     /// Handles that the first device has failed. Returns the peers that still owe acknowledgments.
-    pub(super) fn fail_first(&mut self) -> impl Iterator<Item = WorldRank> + use<> {
-        self.talks.give_up().into_iter()
+    pub(super) fn fail_first(&mut self) -> BTreeSet<WorldRank> {
+        self.talks.give_up()
     }
 }
 

@@ -50,9 +50,9 @@ impl VerbsCore {
         }
         self.commands().leave_stripes(to.peer, lane);
         self.retire_lane(to);
-        // If the lane was closed immediately, the peer has been notified by that.
+        // The peer may have failed with the lane. If the lane was closed immediately, the peer has been notified by that.
         let link = self.links.get_mut(to.peer);
-        if link.is_some_and(|link| link.fences.to_close().has(lane)) {
+        if link.is_some_and(|link| link.down.is_none() && link.fences.to_close().has(lane)) {
             self.sends().say_lanes(to.peer);
         }
     }

@@ -19,8 +19,13 @@ use crate::{
 };
 
 impl VerbsCore {
-    /// Marks as failed the peers that a command needs by the first lane, which does not reach them any more.
+    /// Marks peers as failed that a command needs by the first lane: it does not reach them, or the command may or may not have
+    /// been done.
+    #[inline]
     pub(super) fn fail_lost_peers(&mut self) {
+        if !self.links.has_lost() {
+            return;
+        }
         for peer in self.links.take_lost() {
             let why = "the path through the first device is lost: counters, atomics and task lists can only use that device, \
                        so the rank is considered failed";
