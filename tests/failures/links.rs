@@ -94,7 +94,13 @@ fn cut(role: &str, how: &str) {
         took.as_millis()
     );
     assert_eq!(bad, []);
-    assert!(took < SILENCE + MACHINE, "{role}, {how}: {took:?}");
+    // Behind a narrow path, a host is owed nothing, and its probes are answered until the others have ended. It may find that out
+    // only then, by itself.
+    let silences = if how == "narrow" { 2 } else { 1 };
+    assert!(
+        took < silences * SILENCE + MACHINE,
+        "{role}, {how}: {took:?}"
+    );
 }
 
 /// The link of the second host, until it is dropped.
