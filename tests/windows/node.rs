@@ -159,6 +159,7 @@ fn a_rank_that_shares_where_others_end_fails_all_and_gets_no_memory_to_write() {
                 "{error}"
             );
             assert!(window.local_mut().is_err());
+            world.barrier().await.unwrap(); // a rank that left first would be the reason that another one hears
         })
     }
     mapped(3, disagree);
