@@ -183,19 +183,13 @@ pub trait NamedSlots {
     ///
     /// # Errors
     /// The message was not taken. The error contains the number that its sender stored, or `None` if the message has not come.
-    #[inline]
     fn take_expected_slot(
         &mut self,
         from: WorldRank,
         name: SlotName,
         sig: u64,
         fill: &mut dyn FnMut(&[PayloadView<'_>]) -> bool,
-    ) -> Result<SlotReceipt, Option<u64>> {
-        match self.peek_slot(from, name) {
-            Some(its) if its == sig => self.take_slot(from, name, fill).ok_or(None),
-            other => Err(other),
-        }
-    }
+    ) -> Result<SlotReceipt, Option<u64>>;
 
     /// Returns the names of all messages of this peer that are in slots now.
     fn slots_from(&self, from: WorldRank) -> Vec<SlotName>;
