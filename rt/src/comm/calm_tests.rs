@@ -1,5 +1,4 @@
 //! The same random messages of a rank to itself, with and without the short way, look the same to their user.
-#![expect(clippy::print_stdout, reason = "the seed is printed")]
 
 use std::{
     collections::VecDeque,
@@ -27,15 +26,7 @@ type Seen = Vec<String>;
 
 #[test]
 fn the_short_way_shows_what_the_ordinary_one_shows() {
-    let first = std::env::var("SEED").map_or_else(
-        |_| {
-            std::time::SystemTime::UNIX_EPOCH
-                .elapsed()
-                .map_or(1, |age| age.as_secs())
-        },
-        |seed| seed.parse().expect("SEED is a number"),
-    );
-    println!("SEED={first}");
+    let first = calm_switch::first_seed();
     let runtime = Runtime::builder().init().unwrap();
     for seed in first..first + PROGRAMS {
         let run = |is_off| {

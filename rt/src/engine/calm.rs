@@ -225,4 +225,20 @@ pub(crate) mod calm_switch {
     pub(super) fn is_off() -> bool {
         IS_OFF.get()
     }
+
+    /// Returns the first seed of random programs: `SEED` of the environment, or one of the clock. Prints it.
+    #[expect(clippy::print_stdout, reason = "a failure is repeated by its seed")]
+    pub(crate) fn first_seed() -> u64 {
+        let of_clock = || {
+            std::time::UNIX_EPOCH
+                .elapsed()
+                .map_or(1, |age| age.as_secs())
+        };
+        let seed = std::env::var("SEED").map_or_else(
+            |_| of_clock(),
+            |seed| seed.parse().expect("SEED is a number"),
+        );
+        println!("SEED={seed}");
+        seed
+    }
 }

@@ -1,5 +1,4 @@
 //! Messages of a peer that go straight into the expected receive, and each way out of that.
-#![expect(clippy::print_stdout, reason = "the seed is printed")]
 
 use std::panic::Location;
 
@@ -19,9 +18,9 @@ use crate::{
 };
 
 /// Room of each receive, in bytes.
-const ROOM: usize = 8;
+pub(super) const ROOM: usize = 8;
 
-type Recv = OpTicket<[u8; ROOM]>;
+pub(super) type Recv = OpTicket<[u8; ROOM]>;
 
 /// Two ranks whose driver keeps order and reports failures. The tests look at rank 1, and rank 0 sends.
 struct CalmPair(World);
@@ -89,7 +88,7 @@ impl CalmPair {
     }
 }
 
-fn reliable() -> Net {
+pub(super) fn reliable() -> Net {
     Net {
         reliable: true,
         detects_death: true,
@@ -98,7 +97,7 @@ fn reliable() -> Net {
 }
 
 /// Posts a receive as a call of the application does.
-fn post(engine: &mut Engine, info: &OpInfo) -> Recv {
+pub(super) fn post(engine: &mut Engine, info: &OpInfo) -> Recv {
     let (recv, is_posted) = engine.recv_calmly(info, Location::caller(), [0; ROOM]);
     if !is_posted {
         engine.disturb();
@@ -116,7 +115,10 @@ fn send(engine: &mut Engine, info: &OpInfo, bytes: &[u8]) -> bool {
 }
 
 /// Takes a receive that has ended: its buffer, and the length of the message.
-fn received(engine: &mut Engine, recv: &Recv) -> Option<Result<([u8; ROOM], usize), ErrorKind>> {
+pub(super) fn received(
+    engine: &mut Engine,
+    recv: &Recv,
+) -> Option<Result<([u8; ROOM], usize), ErrorKind>> {
     let (outcome, buf) = engine.core.p2p.common.take_recv(recv)?;
     Some(match outcome {
         Ok(landed) => Ok((buf, landed.bytes)),
@@ -325,15 +327,7 @@ fn a_sender_gets_its_room_back() {
 /// The same random calls of three ranks, with and without the short way, have the same outcomes.
 #[test]
 fn the_short_way_between_ranks_ends_as_the_ordinary_one() {
-    let first = std::env::var("SEED").map_or_else(
-        |_| {
-            std::time::UNIX_EPOCH
-                .elapsed()
-                .map_or(1, |age| age.as_secs())
-        },
-        |seed| seed.parse().expect("SEED is a number"),
-    );
-    println!("SEED={first}");
+    let first = calm_switch::first_seed();
     let mut straight = 0;
     for seed in first..first + 2000 {
         let mut run = |is_off| {

@@ -1,28 +1,25 @@
 //! Messages that follow each other with one header, and each way out of handling them together.
-#![expect(clippy::print_stdout, reason = "the seed is printed")]
 
-use std::{panic::Location, task::Waker};
+use std::task::Waker;
 
 use ripstop_fabric::{
     driver::{PayloadRun, PayloadView, Sink},
     random::SeededRandom,
 };
 
-use super::world::{Net, World, op_info};
+use super::{
+    calm::{ROOM, Recv, post, received, reliable},
+    world::{World, op_info},
+};
 use crate::{
-    engine::Engine,
+    engine::{Engine, calm_switch},
     error::ErrorKind,
     group::WorldRank,
-    ops::{OpInfo, OpTicket},
+    ops::OpInfo,
 };
-
-/// Room of each receive, and stride of the bodies of a run, in bytes.
-const ROOM: usize = 8;
 
 /// Most messages of a run.
 const RUN_MAX: usize = 7;
-
-type Recv = OpTicket<[u8; ROOM]>;
 
 /// The rank that receives.
 const ME: u32 = 1;
@@ -37,13 +34,8 @@ struct RunReceiver {
 
 impl RunReceiver {
     fn new(together: bool) -> Self {
-        let net = Net {
-            reliable: true,
-            detects_death: true,
-            ..Net::default()
-        };
         Self {
-            world: World::new(3, net),
+            world: World::new(3, reliable()),
             together,
             landed: 0,
         }
@@ -54,13 +46,7 @@ impl RunReceiver {
     }
 
     fn post(&mut self, info: &OpInfo) -> Recv {
-        let engine = self.engine();
-        let (recv, is_posted) = engine.recv_calmly(info, Location::caller(), [0; ROOM]);
-        if !is_posted {
-            engine.disturb();
-            engine.post(recv.op);
-        }
-        recv
+        post(self.engine(), info)
     }
 
     /// Posts a receive of bytes with tag 3 from rank 0.
@@ -91,11 +77,8 @@ impl RunReceiver {
 
     /// Takes a receive that has ended: the first byte and the length of its message.
     fn ended(&mut self, recv: &Recv) -> Option<Result<(u8, usize), ErrorKind>> {
-        let (outcome, buf) = self.engine().core.p2p.common.take_recv(recv)?;
-        Some(match outcome {
-            Ok(landed) => Ok((buf[0], landed.bytes)),
-            Err(failure) => Err(failure.kind),
-        })
+        let received = received(self.engine(), recv)?;
+        Some(received.map(|(buf, bytes)| (buf[0], bytes)))
     }
 
     fn received(&mut self, recv: &Recv) -> (u8, usize) {
@@ -211,15 +194,7 @@ fn a_malformed_header_is_refused_once_for_each_message() {
 /// The same random receives and messages end alike, whether messages of a run are handled together or one by one.
 #[test]
 fn a_run_ends_as_its_messages_one_by_one() {
-    let first = std::env::var("SEED").map_or_else(
-        |_| {
-            std::time::UNIX_EPOCH
-                .elapsed()
-                .map_or(1, |age| age.as_secs())
-        },
-        |seed| seed.parse().expect("SEED is a number"),
-    );
-    println!("SEED={first}");
+    let first = calm_switch::first_seed();
     let mut landed = 0;
     for seed in first..first + 1000 {
         let mut run = |together| {
