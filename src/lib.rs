@@ -23,7 +23,7 @@
 //! | arrange ranks in a grid and exchange ghosts | [`Cart`], [`Halo`] |
 //! | send parts of arrays, and types of your own | [`Layout`](buffer::Layout), [`Wire`] |
 //! | read and write the memory of other ranks | [`Window`], [`NodeWindow`] |
-//! | handle errors | [`ErrorKind`], [`OpError`] |
+//! | handle errors | [`ErrorKind`], [`ErrorReport`], [`OpError`] |
 //! | go on when a rank dies | [`Comm::revoke`], [`Comm::agree`], [`Comm::shrink`] |
 //! | test with ranks, and with simulated ones | [`macro@test`], [`macro@sim`] |
 //! | count messages, list operations in flight, change settings | [`RuntimeHandle`], [`Builder`], [`settings`] |
@@ -45,11 +45,11 @@ pub use ripstop_rma::{NodeWindow, Window};
 pub use ripstop_rt::buffer::Wire;
 pub use ripstop_rt::{
     AbortedTask, BitAnd, BitOr, BitXor, Builder, Cart, Channel, ChannelRecv, Comm, Commutative,
-    ENDED_BY_PEER, Error, ErrorKind, FailureEvidence, Failures, Halo, HaloInFlight, JoinHandle,
-    Located, LogicalAnd, LogicalOr, LogicalXor, Matched, Max, MaxLoc, Messages, Min, MinLoc,
-    OpError, OperationInFlight, PackedMessage, Pending, Product, RecvOp, RecvPackedOp, ReduceOp,
-    Result, Runtime, RuntimeHandle, Scope, SendCopyOp, SendOp, SendRecvOp, Source, Status, Sum,
-    Tag, boot, buffer, sim,
+    ENDED_BY_PEER, Error, ErrorKind, ErrorReport, FailureEvidence, Failures, Halo, HaloInFlight,
+    JoinHandle, Located, LogicalAnd, LogicalOr, LogicalXor, Matched, Max, MaxLoc, Messages, Min,
+    MinLoc, OpError, OperationInFlight, PackedMessage, Pending, Product, RecvOp, RecvPackedOp,
+    ReduceOp, Result, Runtime, RuntimeHandle, Scope, SendCopyOp, SendOp, SendRecvOp, Source,
+    Status, Sum, Tag, boot, buffer, sim,
 };
 #[cfg(feature = "serde")]
 pub use ripstop_rt::{EncodedByte, RecvValueOp};

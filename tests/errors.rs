@@ -325,7 +325,7 @@ async fn refused_messages_are_received_in_order_in_the_end(world: Comm) -> Resul
                 ),
                 _ => match world.recv_into(0, 7, vec![0_u64; room]).await {
                     Ok((got, _)) => break got,
-                    Err(refused) => match refused.error.kind {
+                    Err(refused) => match refused.error.into_kind() {
                         ErrorKind::Truncated { sent, room: had } if had == room && sent > room => {
                             room = sent
                         }

@@ -248,7 +248,7 @@ fn what_waits_when_a_runtime_closes_ends() {
             let gone = runtime
                 .block_on(world.recv::<u8>(0, 1))
                 .expect_err("never sent");
-            let kind = gone.error.kind;
+            let kind = gone.error.into_kind();
             assert!(
                 matches!(kind, ErrorKind::PeerFinished { rank: 0 }),
                 "{kind}"

@@ -1,6 +1,12 @@
 //! Error types of this crate. Each error kind says which party must act, and a failed operation returns its buffer.
 
-use std::{fmt, io, panic::Location, sync::Arc, time::Duration};
+use std::{
+    fmt, io,
+    ops::{Deref, DerefMut},
+    panic::Location,
+    sync::Arc,
+    time::Duration,
+};
 
 use ripstop_fabric::driver::DownCause;
 
@@ -119,34 +125,46 @@ pub enum ErrorKind {
     Transport(Arc<io::Error>),
 }
 
-/// An error, together with the operation that failed.
+/// An error, together with the operation that failed. What it says are the fields of its [`ErrorReport`].
+///
+/// An error is one word, because every result has room for one, and results of operations are moved around.
+///
+/// ```
+/// # use ripstop_rt::{ErrorKind, Runtime};
+/// # let runtime = Runtime::init()?;
+/// # let world = runtime.world();
+/// # runtime.block_on(async {
+/// let error = world.send(1, 7, [0.5]).await.unwrap_err().error;
+/// assert!(matches!(error.kind, ErrorKind::InvalidArgument(_)));
+/// assert_eq!(error.op, "send");
+/// # });
+/// # Ok::<(), ripstop_rt::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Error {
+    report: Box<ErrorReport>,
+}
+
+/// What an [`Error`] says: the reason of a failure, and the operation that failed.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Error {
+pub struct ErrorReport {
     /// Reason of the failure.
     pub kind: ErrorKind,
     /// Name of the operation: `send`, `recv`, …
     pub op: &'static str,
     /// Context id of the communicator, if the operation has one.
     pub comm: Option<u32>,
-    /// More about the communicator. The details are boxed to keep errors small, because they are moved around together with
-    /// buffers.
-    pub(crate) details: Option<Box<ErrorDetails>>,
+    /// Name of the communicator, which `Comm::named` set.
+    pub(crate) name: Option<Arc<str>>,
+    /// Source line that made the communicator.
+    pub(crate) made: Option<&'static Location<'static>>,
     /// Rank of the peer in that communicator, if the operation names one; or the sender of the message that a receive refused.
     pub peer: Option<usize>,
     /// Tag of the message, if the operation names one; or that of the message that a receive refused.
     pub tag: Option<u32>,
     /// Source line of the call that started the operation. `None` if the runtime could not start.
     pub at: Option<&'static Location<'static>>,
-}
-
-/// Details that an error shows in addition: how the program knows the communicator, and a closing note.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ErrorDetails {
-    /// Name set by `Comm::named`.
-    pub(crate) name: Option<Arc<str>>,
-    /// Source line that made the communicator.
-    pub(crate) made: Option<&'static Location<'static>>,
     /// Hint that helps to find the reason.
     pub(crate) note: Option<String>,
 }
@@ -184,43 +202,74 @@ impl ErrorKind {
 }
 
 impl Error {
+    #[cold]
     pub(crate) fn new(op: &'static str, kind: ErrorKind) -> Self {
-        Self {
+        let report = Box::new(ErrorReport {
             kind,
             op,
             comm: None,
-            details: None,
+            name: None,
+            made: None,
             peer: None,
             tag: None,
             at: None,
-        }
+            note: None,
+        });
+        Self { report }
     }
 
     /// Returns this error with `at` as the source line of the operation.
-    pub(crate) fn called_at(self, at: &'static Location<'static>) -> Self {
-        let at = Some(at);
-        Self { at, ..self }
+    pub(crate) fn called_at(mut self, at: &'static Location<'static>) -> Self {
+        self.at = Some(at);
+        self
+    }
+
+    /// Returns the reason of the failure, without the rest.
+    #[must_use]
+    pub fn into_kind(self) -> ErrorKind {
+        self.report.kind
     }
 
     /// Returns the name of the communicator, if the program [named](crate::Comm::named) it.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
-        self.details.as_ref()?.name.as_deref()
+        self.report.name.as_deref()
     }
 
     /// Returns the source line that made the communicator; `None` for the world communicator.
     #[must_use]
     pub fn made(&self) -> Option<&'static Location<'static>> {
-        self.details.as_ref()?.made
+        self.report.made
     }
 
     /// Returns this error under the name of the operation that the failed operation was a part of.
-    pub(crate) fn renamed(self, op: &'static str) -> Self {
-        Self { op, ..self }
+    pub(crate) fn renamed(mut self, op: &'static str) -> Self {
+        self.op = op;
+        self
     }
 
     pub(crate) fn argument(op: &'static str, sentence: String) -> Self {
         Self::new(op, ErrorKind::InvalidArgument(sentence))
+    }
+}
+
+impl Deref for Error {
+    type Target = ErrorReport;
+
+    fn deref(&self) -> &ErrorReport {
+        &self.report
+    }
+}
+
+impl DerefMut for Error {
+    fn deref_mut(&mut self) -> &mut ErrorReport {
+        &mut self.report
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.report.fmt(f)
     }
 }
 
@@ -245,7 +294,7 @@ impl fmt::Display for Error {
             write!(f, ", at {at}")?;
         }
         write!(f, ": {}", self.kind)?;
-        match self.details.as_ref().and_then(|known| known.note.as_ref()) {
+        match &self.note {
             Some(note) => write!(f, "; {note}"),
             None => Ok(()),
         }

@@ -46,10 +46,9 @@ pub(crate) fn compare_calls(shared: &Arc<RuntimeShared>, in_order: bool) -> Resu
             .take_untold_mismatch()
     });
     untold.map_or(Ok(()), |(comm, kind)| {
-        Err(Error {
-            comm: Some(comm),
-            ..Error::new("close", kind)
-        })
+        let mut error = Error::new("close", kind);
+        error.comm = Some(comm);
+        Err(error)
     })
 }
 

@@ -98,7 +98,7 @@ pub use self::{
         SendRecvOp, Source, Status, Sum, Tag,
     },
     engine::{Footprint, Pool},
-    error::{Error, ErrorKind, OpError, Result},
+    error::{Error, ErrorKind, ErrorReport, OpError, Result},
     evidence::FailureEvidence,
     executor::{AbortedTask, JoinHandle},
     runtime::{Builder, Runtime},

@@ -385,7 +385,7 @@ async fn corners_of_many_dimensions_are_refused(world: Comm) -> Result<()> {
 
 #[ripstop::test(ranks = 2)]
 async fn blocks_that_do_not_fit_are_refused_by_name(world: Comm) -> Result<()> {
-    let says = |made: Result<Halo<f64>>| match made.expect_err("it is refused").kind {
+    let says = |made: Result<Halo<f64>>| match made.expect_err("it is refused").into_kind() {
         ErrorKind::InvalidArgument(sentence) => sentence,
         other => panic!("{other}"),
     };

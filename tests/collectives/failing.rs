@@ -369,7 +369,7 @@ async fn disagree_about(what: &str, stray: Stray, comm: Comm, odd: usize) {
         Err(error) => named(what, &error),
         Ok(()) => assert!(second.is_err(), "{what} of {size}: rank {me}"),
     }
-    let second = second.unwrap_err().kind;
+    let second = second.unwrap_err().into_kind();
     let ended = matches!(second, ErrorKind::Revoked | ErrorKind::Mismatch { .. });
     assert!(ended, "{what} of {size}: rank {me}: {second}");
 }

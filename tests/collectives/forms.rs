@@ -308,7 +308,7 @@ fn collectives_of_neighbors_can_be_planned() {
             vec![1; 2]
         };
         let wrong = grid.neighbor_all_gather_v_plan::<u8>(1, &counts).await;
-        match wrong.map(drop).unwrap_err().kind {
+        match wrong.map(drop).unwrap_err().into_kind() {
             ErrorKind::InvalidArgument(text) => {
                 let sentence = "`recv_counts` has 1 entries, but there are 2 neighbors";
                 assert!(world.rank() == 0 && text.contains(sentence), "{text}");

@@ -60,7 +60,7 @@ fn an_algorithm_that_does_not_fit_is_an_error_and_one_of_the_settings_is_passed_
             assert_eq!(got, [13]);
             let rings = world.tuned(Tuning::AUTO.all_reduce(AllReduce::Ring));
             let error = rings.all_reduce([1], op).await.unwrap_err().error;
-            let ErrorKind::InvalidArgument(text) = error.kind else {
+            let ErrorKind::InvalidArgument(text) = &error.kind else {
                 panic!("{error}")
             };
             assert!(text.contains("`ring` changes the order"), "{text}");
@@ -80,7 +80,7 @@ fn a_parameter_of_zero_and_more_than_memory_can_have_are_wrong_arguments() {
             let chain = Tuning::AUTO.bcast(Bcast::Chain { segments: 0 });
             let all = world.dup().await.unwrap();
             let failed = all.tuned(chain).bcast(0, [world.rank()]).await;
-            let text = text_of(failed.unwrap_err().error.kind);
+            let text = text_of(failed.unwrap_err().error.into_kind());
             assert!(
                 text.contains("`chain` takes a number of at least 1"),
                 "{text}"
@@ -94,7 +94,7 @@ fn a_parameter_of_zero_and_more_than_memory_can_have_are_wrong_arguments() {
             ] {
                 let all = world.dup().await.unwrap();
                 let failed = all.all_gather_v([0_u8], &[count, 1]).await;
-                let text = text_of(failed.unwrap_err().error.kind);
+                let text = text_of(failed.unwrap_err().error.into_kind());
                 assert!(world.rank() == 0 || text.contains(why), "{text}");
             }
         });
@@ -110,14 +110,14 @@ fn a_plan_that_cannot_be_held_is_refused_where_it_is_made() {
             // The input of rank 1, and the output of rank 0, need more than any system has addresses for.
             let counts = [1, 1 << 50];
             let planned = world.gather_v_plan::<f64>(0, &counts).await;
-            match planned.map(drop).unwrap_err().kind {
+            match planned.map(drop).unwrap_err().into_kind() {
                 ErrorKind::InvalidArgument(text) => {
                     assert!(text.contains("no memory for a buffer"), "{text}");
                 }
                 kind => panic!("{kind}"),
             }
             let planned = line.neighbor_all_gather_v_plan::<f64>(1 << 62, &[1; 2]);
-            match planned.await.map(drop).unwrap_err().kind {
+            match planned.await.map(drop).unwrap_err().into_kind() {
                 ErrorKind::InvalidArgument(text) => {
                     assert!(text.contains("does not fit into memory"), "{text}");
                 }
@@ -139,7 +139,7 @@ fn a_wrong_argument_on_one_rank_is_its_error_and_ends_it_on_the_others() {
                 .await
                 .unwrap_err();
             assert_eq!(failed.buf.0, [me as u64; 2], "it comes home");
-            match failed.error.kind {
+            match failed.error.into_kind() {
                 ErrorKind::InvalidArgument(text) => {
                     assert!(
                         me == 1 && text.contains("room for 5 elements, and 6"),

@@ -171,7 +171,7 @@ pub(crate) async fn among_all(world: Comm) {
 
 /// A wrong argument on one rank is an error that names it there, and no rank hangs.
 fn refused(error: impl Into<Error>, sentence: &str) {
-    match error.into().kind {
+    match error.into().into_kind() {
         ErrorKind::InvalidArgument(text) => assert!(text.contains(sentence), "{text}"),
         ErrorKind::Aborted { .. } => {}
         kind => panic!("{kind}"),
@@ -358,7 +358,7 @@ fn an_edge_with_one_end_is_an_error_on_all_ranks() {
         let world = runtime.world();
         let sources: &[usize] = if world.rank() == 1 { &[0] } else { &[] };
         let error = runtime.block_on(world.graph(sources, &[])).unwrap_err();
-        match error.kind {
+        match error.into_kind() {
             ErrorKind::InvalidArgument(text) => {
                 assert!(
                     text.contains("rank 0 1 times") && text.contains("rank 1 0 times"),

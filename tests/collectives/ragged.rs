@@ -172,7 +172,7 @@ fn a_vector_too_few_is_an_error_on_all_ranks() {
         let me = world.rank();
         let send = vec![vec![1_u8]; if me == 2 { 2 } else { 3 }];
         let failed = world.all_to_all_ragged(send).await.unwrap_err();
-        match failed.error.kind {
+        match failed.error.into_kind() {
             ErrorKind::InvalidArgument(text) => assert!(me == 2 && text.contains("2 vectors")),
             ErrorKind::Aborted { rank: 2 } => assert!(me != 2),
             kind => panic!("{kind}"),
@@ -190,7 +190,7 @@ fn vectors_that_a_root_has_too_few_of_or_too_many_are_an_error_on_all_ranks() {
             let comm = world.dup().await.unwrap();
             let send = vec![vec![1_u8]; if me == root { has } else { 0 }];
             let failed = comm.scatter_ragged(root, send).await.unwrap_err();
-            match failed.error.kind {
+            match failed.error.into_kind() {
                 ErrorKind::InvalidArgument(text) => {
                     assert!(
                         me == root && text.contains(&format!("{has} vectors")),
@@ -260,7 +260,7 @@ fn counts_of_the_root_that_do_not_fit_are_an_error_on_all_ranks() {
             let end = comm.scatter_v_rooted(root, vec![1_u8; has], &counts).await;
             let failed = end.unwrap_err();
             assert_eq!(failed.buf, vec![1; has]);
-            match failed.error.kind {
+            match failed.error.into_kind() {
                 ErrorKind::InvalidArgument(_) => assert_eq!(me, root),
                 ErrorKind::Aborted { rank } => assert!(me != root && rank == root),
                 kind => panic!("{kind}"),
@@ -287,7 +287,7 @@ fn a_root_of_vectors_that_there_is_not_is_an_error_on_all_ranks() {
                 continue;
             };
             assert_eq!(failed.buf, rows());
-            match failed.error.kind {
+            match failed.error.into_kind() {
                 ErrorKind::InvalidArgument(text) => {
                     let sentence = format!("`root` is rank {size}, and there are ranks 0..{size}");
                     assert!(wrong && text.contains(&sentence), "{text}");

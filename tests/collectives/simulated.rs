@@ -224,7 +224,7 @@ fn a_rank_that_dies_or_leaves_fails_its_collectives_under_every_executor() {
             loop {
                 if let Err(failed) = world.all_reduce(vec![1.0_f64; 2_000], Sum).await {
                     let later = world.barrier().await.unwrap_err();
-                    return (failed.error.kind, later.kind);
+                    return (failed.error.into_kind(), later.into_kind());
                 }
             }
         });
@@ -244,7 +244,7 @@ fn a_rank_that_dies_or_leaves_fails_its_collectives_under_every_executor() {
             if world.rank() == 5 {
                 return None;
             }
-            Some(world.all_to_all(mine).await.unwrap_err().error.kind)
+            Some(world.all_to_all(mine).await.unwrap_err().error.into_kind())
         });
         for result in left.unwrap().results.into_iter().flatten().flatten() {
             let said = matches!(result, ErrorKind::PeerFinished { rank: 5 });
@@ -269,7 +269,7 @@ fn waiting_for_a_rank_that_drops_the_communicator_after_a_question_fails() {
         for to in 1..3 {
             world.send(to, 1, [0_u8]).await.unwrap();
         }
-        Some(failed.error.kind)
+        Some(failed.error.into_kind())
     });
     for (executor, results) in told {
         let kind = results.into_iter().flatten().flatten().next();
@@ -300,7 +300,7 @@ fn waiting_for_a_rank_that_has_dropped_the_communicator_fails_under_every_execut
             }
             let failed = other.all_to_all(vec![me; last + 1]).await.unwrap_err();
             world.send(last, 1, [0_u8]).await.unwrap();
-            Some(failed.error.kind)
+            Some(failed.error.into_kind())
         });
         for (executor, results) in told {
             let kinds = results.into_iter().flatten().flatten();
@@ -326,7 +326,7 @@ fn a_root_whose_message_a_rank_does_not_get_that_has_dropped_the_communicator_is
         }
         let failed = other.bcast(0, vec![1_u8; 1 << 20]).await.unwrap_err();
         world.send(1, 1, [0_u8]).await.unwrap();
-        Some(failed.error.kind)
+        Some(failed.error.into_kind())
     });
     for (executor, results) in told {
         let kind = results.into_iter().flatten().flatten().next();

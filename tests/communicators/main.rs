@@ -230,7 +230,7 @@ fn a_communicator_that_no_task_takes_counts_as_dropped() {
                 } else {
                     let twin = twin.await.unwrap();
                     let failed = twin.send_synchronous(0, 0, [1_u8]).await.unwrap_err();
-                    let kind = failed.error.kind;
+                    let kind = failed.error.into_kind();
                     assert!(
                         matches!(kind, ErrorKind::PeerFinished { rank: 0 }),
                         "{kind}"
@@ -252,9 +252,9 @@ fn what_is_still_being_made_ends_when_the_runtime_is_closed() {
                 let window = Window::<u8>::allocate(&world, 8);
                 runtime.close().unwrap();
                 let kinds = [
-                    block(twin).unwrap_err().kind,
-                    block(part).unwrap_err().kind,
-                    block(window).unwrap_err().kind,
+                    block(twin).unwrap_err().into_kind(),
+                    block(part).unwrap_err().into_kind(),
+                    block(window).unwrap_err().into_kind(),
                 ];
                 for kind in kinds {
                     assert!(matches!(kind, ErrorKind::Closed), "{kind}");
@@ -265,7 +265,7 @@ fn what_is_still_being_made_ends_when_the_runtime_is_closed() {
                     .block_on(world.recv::<u8>(0, 0))
                     .unwrap_err()
                     .error
-                    .kind;
+                    .into_kind();
                 assert!(
                     matches!(kind, ErrorKind::PeerFinished { rank: 0 }),
                     "{kind}"
@@ -356,7 +356,7 @@ fn ranks_that_make_different_things_or_another_call_are_told_both() {
                     1 => Window::<u8>::dynamic(&comm).await.map(drop),
                     _ => comm.barrier().await,
                 };
-                let kind = failed.unwrap_err().kind;
+                let kind = failed.unwrap_err().into_kind();
                 let told = matches!(
                     kind,
                     ErrorKind::Mismatch { .. } | ErrorKind::Aborted { .. } | ErrorKind::Revoked

@@ -118,7 +118,7 @@ fn messages_to_a_communicator_that_their_receiver_drops_take_no_room_and_end() {
                     let long = twin.send(1, 2, vec![round; 40_000]);
                     world.send(1, 3, [round]).await.expect("there is room");
                     let end = long.await.map(|_| "no rank receives it");
-                    let why = end.expect_err("a typed error").error.kind;
+                    let why = end.expect_err("a typed error").error.into_kind();
                     assert!(matches!(why, ErrorKind::PeerFinished { rank: 1 }), "{why}");
                     continue;
                 }

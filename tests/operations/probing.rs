@@ -43,7 +43,7 @@ fn a_message_that_a_probe_holds_when_its_rank_closes_has_no_receiver() {
             let world = runtime.world();
             if world.rank() == 1 {
                 let sent = runtime.block_on(world.send(0, 1, content(1, LONG)));
-                let why = sent.expect_err("no rank receives it").error.kind;
+                let why = sent.expect_err("no rank receives it").error.into_kind();
                 assert!(matches!(why, ErrorKind::PeerFinished { rank: 0 }), "{why}");
                 let got = runtime.block_on(world.recv::<u8>(0, 2)).expect("it came");
                 return assert_content(&got.0, 2, LONG);
@@ -135,7 +135,7 @@ async fn a_probed_message_that_is_dropped_or_refused_goes_back_to_its_place(
                 .recv_into(vec![0_u8; len - 1].into_boxed_slice())
                 .await;
             let sent = len;
-            let kind = short.expect_err("too short").error.kind;
+            let kind = short.expect_err("too short").error.into_kind();
             assert!(
                 matches!(kind, ErrorKind::Truncated { sent: it, room } if it == sent && room == len - 1),
                 "{kind}"

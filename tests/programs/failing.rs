@@ -487,7 +487,12 @@ fn a_world_on_which_a_collective_has_failed_stays_revoked_when_its_last_handle_g
         drop(world);
         let again = runtime.world();
         runtime.block_on(async {
-            let failed = barrier(&again).await.map(drop).unwrap_err().error.kind;
+            let failed = barrier(&again)
+                .await
+                .map(drop)
+                .unwrap_err()
+                .error
+                .into_kind();
             assert!(matches!(failed, ErrorKind::Revoked), "{failed}");
             talk(&again).await;
         });

@@ -166,13 +166,13 @@ fn all_that_live_hear_of_a_revocation_also_if_the_one_that_began_dies_over_it() 
                 comm.sleep(start).await;
                 comm.revoke();
             } else if comm.rank() == 2 {
-                let gone = never.await.expect_err("never sent").error.kind;
+                let gone = never.await.expect_err("never sent").error.into_kind();
                 let failed = matches!(gone, ErrorKind::PeerFailed { rank: 3, .. });
                 assert!(failed || matches!(gone, ErrorKind::Revoked), "{gone}");
                 comm.revoke(); // if no other rank has done so
                 return crate::well();
             }
-            let gone = never.await.expect_err("never sent").error.kind;
+            let gone = never.await.expect_err("never sent").error.into_kind();
             assert!(matches!(gone, ErrorKind::Revoked), "{gone}");
             crate::well()
         });

@@ -101,7 +101,7 @@ fn a_window_that_no_task_takes_counts_as_freed() {
             world.recv::<u8>(1, 0).await?;
         } else {
             let window = made.await?;
-            let kind = window.start(&[0]).await.unwrap_err().kind;
+            let kind = window.start(&[0]).await.unwrap_err().into_kind();
             assert!(matches!(kind, ErrorKind::NoWindow { .. }), "{kind}");
             world.send(0, 0, [1_u8]).await?;
         }

@@ -63,7 +63,7 @@ pub use self::{
 use crate::{
     buffer::{RegBuf, Wire},
     engine::WindowId,
-    error::{Error, ErrorDetails, ErrorKind, Result},
+    error::{Error, ErrorKind, Result},
     executor::{self, JoinHandle},
     group::{CommRank, RankGroup, WorldRank},
     runtime_handle::RuntimeHandle,
@@ -462,18 +462,10 @@ impl Comm {
 
     /// Returns an error of this communicator. Ranks in `kind` are already ranks of this communicator.
     pub(crate) fn error_here(&self, op: &'static str, kind: ErrorKind) -> Error {
-        let (name, made) = (self.name(), self.inner.made);
-        Error {
-            comm: Some(self.id()),
-            details: (name.is_some() || made.is_some()).then(|| {
-                Box::new(ErrorDetails {
-                    name,
-                    made,
-                    note: None,
-                })
-            }),
-            ..Error::new(op, kind)
-        }
+        let mut error = Error::new(op, kind);
+        error.comm = Some(self.id());
+        (error.name, error.made) = (self.name(), self.inner.made);
+        error
     }
 
     /// Returns the error of an operation, with world ranks in `kind` converted to ranks of this communicator.
@@ -510,11 +502,9 @@ impl Comm {
             },
             other => other,
         };
-        Error {
-            peer: peer.map(|rank| rank.0),
-            tag,
-            ..self.error_here(op, kind)
-        }
+        let mut error = self.error_here(op, kind);
+        (error.peer, error.tag) = (peer.map(|rank| rank.0), tag);
+        error
     }
 }
 

@@ -417,7 +417,7 @@ pub(super) fn error_of(
         let waiting =
             |engine: &mut Engine| engine.core.p2p.tables().waiting_from(world, info.ctx, rank);
         if let Some(sentence) = comm.shared().with(waiting) {
-            error.details.get_or_insert_default().note = Some(sentence);
+            error.note = Some(sentence);
         }
     }
     error

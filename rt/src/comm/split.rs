@@ -398,7 +398,7 @@ mod tests {
                 assert!(first.id() > second.id() || second.id() == u32::MAX - 1);
                 let [last, shrunk] = [world.shrink().await, world.dup().await];
                 for refused in [last, shrunk] {
-                    let kind = refused.expect_err("there is none").kind;
+                    let kind = refused.expect_err("there is none").into_kind();
                     let (here, there) = (
                         matches!(kind, ErrorKind::InvalidArgument(_)),
                         matches!(kind, ErrorKind::Aborted { .. }),

@@ -66,8 +66,7 @@ impl Comm {
         let mut error = self
             .error_here("timeout", ErrorKind::TimedOut)
             .called_at(at);
-        let note = in_flight(&self.runtime().waiting());
-        error.details.get_or_insert_default().note = Some(note);
+        error.note = Some(in_flight(&self.runtime().waiting()));
         error
     }
 }

@@ -145,14 +145,10 @@ impl<V: DeserializeOwned> Future for RecvValueOp<V> {
         Poll::Ready(match decode(bytemuck::cast_slice(&encoded)) {
             Ok(value) => Ok((value, status)),
             Err(sentence) => {
-                let error = self
-                    .comm
-                    .error_here("recv_value", ErrorKind::Undecodable(sentence));
-                Err(crate::Error {
-                    peer: Some(status.source),
-                    tag: Some(status.tag),
-                    ..error.called_at(self.at)
-                })
+                let kind = ErrorKind::Undecodable(sentence);
+                let mut error = self.comm.error_here("recv_value", kind).called_at(self.at);
+                (error.peer, error.tag) = (Some(status.source), Some(status.tag));
+                Err(error)
             }
         })
     }
