@@ -78,10 +78,12 @@ impl RankGroup {
     #[inline]
     pub(crate) fn world_of(&self, rank: CommRank) -> Option<WorldRank> {
         match self {
-            Self::First(size) => {
-                let rank = u32::try_from(rank.0).ok();
-                rank.filter(|rank| rank < size).map(WorldRank)
-            }
+            #[expect(
+                clippy::cast_possible_truncation,
+                reason = "a number below one of 32 bits has 32 bits"
+            )]
+            Self::First(size) if rank.0 < *size as usize => Some(WorldRank(rank.0 as u32)),
+            Self::First(_) => None,
             Self::Listed(listed) => listed.world.get(rank.0).copied(),
         }
     }

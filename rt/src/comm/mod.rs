@@ -433,11 +433,17 @@ impl Comm {
     /// Returns the world rank of `rank`, or an `InvalidArgument` error that names the argument.
     #[inline]
     pub(crate) fn peer(&self, op: &'static str, name: &str, rank: usize) -> Result<WorldRank> {
-        self.inner.group.world_of(CommRank(rank)).ok_or_else(|| {
-            let size = self.size();
-            let sentence = format!("`{name}` is rank {rank}, and there are ranks 0..{size}");
-            self.error_here(op, ErrorKind::InvalidArgument(sentence))
-        })
+        match self.inner.group.world_of(CommRank(rank)) {
+            Some(world) => Ok(world),
+            None => Err(self.no_such_rank(op, name, rank)),
+        }
+    }
+
+    #[cold]
+    fn no_such_rank(&self, op: &'static str, name: &str, rank: usize) -> Error {
+        let size = self.size();
+        let sentence = format!("`{name}` is rank {rank}, and there are ranks 0..{size}");
+        self.error_here(op, ErrorKind::InvalidArgument(sentence))
     }
 
     /// Returns the identity of the next collective.
