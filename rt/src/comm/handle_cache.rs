@@ -76,15 +76,17 @@ impl SpareHandles {
     }
 }
 
+// A program's own crates reach thread-locals of this one by a call. So these functions are calls, and reach them directly.
+
 /// Returns a handle of `comm`: a cached one if possible, otherwise a clone.
-#[inline]
+#[inline(never)]
 pub(super) fn clone_handle(comm: &Comm) -> Comm {
     let spare = SPARE.with(|spare| spare.are_of(comm).then(|| spare.pop()));
     spare.flatten().unwrap_or_else(|| comm.clone())
 }
 
 /// Caches a handle that a future no longer needs.
-#[inline]
+#[inline(never)]
 pub(super) fn cache_handle(comm: Comm) {
     // The handle stays outside of this closure, which is short enough to be inlined.
     let is_kept = SPARE.with(|spare| {
