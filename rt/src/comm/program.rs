@@ -1,7 +1,8 @@
 //! Futures of collectives that the engine carries out as programs: [`ProgramOp`].
 
 use std::{
-    fmt, mem,
+    fmt,
+    mem::{self, ManuallyDrop},
     panic::{Location, resume_unwind},
     pin::Pin,
     task::{Context, Poll, ready},
@@ -40,9 +41,12 @@ pub struct ProgramOp<I: SendBuf, O: RecvBuf> {
 type ProgramOutcome<I, O> = Result<(I, O), OpError<(I, O)>>;
 
 enum ProgramStage<I: SendBuf, O: RecvBuf> {
-    /// The collective completed at its call.
-    Filled(I, O),
-    Flight(CollectiveFlight<I, O>),
+    /// The collective completed at its call. The buffers are taken out alone, because a flight, which is much longer, would be
+    /// moved with the stage.
+    Filled(Option<(I, O)>),
+    /// Dropped by `drop_flight` only, because the compiler would else put a copy of that into every program that waits for a
+    /// collective.
+    Flight(ManuallyDrop<CollectiveFlight<I, O>>),
 }
 
 struct CollectiveFlight<I: SendBuf, O: RecvBuf> {
@@ -196,12 +200,12 @@ impl Comm {
         (call.reducer, call.refused) = (collective.reducer, refused);
         (call.request, call.with_block_events) = (request, collective.with_block_events);
         let mut op = ProgramOp {
-            stage: Some(ProgramStage::Flight(CollectiveFlight {
+            stage: Some(ProgramStage::Flight(ManuallyDrop::new(CollectiveFlight {
                 name,
                 state: CollectiveState::SingleRound(SingleRoundRun::new(call, buffers, progress)),
                 comm: handle_cache::clone_handle(self),
                 hosted: request == ExecutionRequest::Polled,
-            })),
+            }))),
         };
         let is_all_sent = found == SingleRoundPoll::Done;
         if !is_all_sent && let Some(flight) = op.flight_mut() {
@@ -235,13 +239,13 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
     /// Makes the future of a collective that completed at its call.
     #[inline(always)]
     pub const fn completed(input: I, output: O) -> Self {
-        let stage = Some(ProgramStage::Filled(input, output));
+        let stage = Some(ProgramStage::Filled(Some((input, output))));
         Self { stage }
     }
 
     /// Returns the flight of a collective that did not complete at its call, until the buffers are returned.
     #[inline(always)]
-    const fn flight_mut(&mut self) -> Option<&mut CollectiveFlight<I, O>> {
+    fn flight_mut(&mut self) -> Option<&mut CollectiveFlight<I, O>> {
         match &mut self.stage {
             Some(ProgramStage::Flight(flight)) => Some(flight),
             _ => None,
@@ -249,7 +253,7 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
     }
 
     #[inline(always)]
-    const fn flight(&self) -> Option<&CollectiveFlight<I, O>> {
+    fn flight(&self) -> Option<&CollectiveFlight<I, O>> {
         match &self.stage {
             Some(ProgramStage::Flight(flight)) => Some(flight),
             _ => None,
@@ -261,11 +265,12 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
     #[inline(always)]
     pub fn poll_filled(&mut self, cx: &Context<'_>) -> Poll<Option<(I, O)>> {
         ready!(poll_proceed(cx));
-        let is_filled = |stage: &mut ProgramStage<I, O>| matches!(stage, ProgramStage::Filled(..));
-        Poll::Ready(match self.stage.take_if(is_filled) {
-            Some(ProgramStage::Filled(input, output)) => Some((input, output)),
-            _ => None,
-        })
+        let Some(ProgramStage::Filled(filled)) = &mut self.stage else {
+            return Poll::Ready(None);
+        };
+        let filled = filled.take();
+        self.stage = None;
+        Poll::Ready(filled)
     }
 
     /// Polls a collective that did not complete at its call.
@@ -346,15 +351,13 @@ fn poll_flight<I: SendBuf, O: RecvBuf>(
     let Some(ProgramStage::Flight(flight)) = place else {
         panic!("a collective was polled after it had completed")
     };
-    if flight.is_single_round_over()
-        && let Some(ProgramStage::Flight(CollectiveFlight {
-            state: CollectiveState::SingleRound(single_round),
-            comm,
-            ..
-        })) = place.take()
-    {
+    if flight.is_single_round_over() {
+        let flight = take_flight(place);
+        let CollectiveState::SingleRound(single_round) = flight.state else {
+            unreachable!("just seen")
+        };
         let (filled, call) = single_round.into_filled();
-        handle_cache::cache_handle(comm);
+        handle_cache::cache_handle(flight.comm);
         handle_cache::cache_call(call);
         return Poll::Ready(Ok(filled));
     }
@@ -366,9 +369,7 @@ fn poll_flight<I: SendBuf, O: RecvBuf>(
     }
     let polled = flight.poll_by(|flight| flight.poll(cx));
     let (outcome, input, output, panic) = ready!(polled);
-    let Some(ProgramStage::Flight(mut flight)) = place.take() else {
-        unreachable!("just seen")
-    };
+    let mut flight = take_flight(place);
     if let Some(panic) = panic {
         resume_unwind(panic);
     }
@@ -383,10 +384,20 @@ fn poll_flight<I: SendBuf, O: RecvBuf>(
                 failure: *failure,
                 buffers: (input, output),
             }));
-            *place = Some(ProgramStage::Flight(flight));
+            *place = Some(ProgramStage::Flight(ManuallyDrop::new(flight)));
             poll_mismatch(place, cx)
         }
     }
+}
+
+/// Moves the flight out, which the caller has seen.
+fn take_flight<I: SendBuf, O: RecvBuf>(
+    place: &mut Option<ProgramStage<I, O>>,
+) -> CollectiveFlight<I, O> {
+    let Some(ProgramStage::Flight(flight)) = place.take() else {
+        unreachable!("just seen")
+    };
+    ManuallyDrop::into_inner(flight)
 }
 
 /// Returns the error, once the ranks that disagree have reported their calls or the time limit has passed.
@@ -396,10 +407,11 @@ fn poll_mismatch<I: SendBuf, O: RecvBuf>(
     cx: &mut Context<'_>,
 ) -> Poll<ProgramOutcome<I, O>> {
     if let Some(ProgramStage::Flight(flight)) = place
-        && let CollectiveState::Disagrees(mismatch) = &mut flight.state
+        && let CollectiveFlight { state, comm, .. } = &mut **flight
+        && let CollectiveState::Disagrees(mismatch) = state
         && let ErrorKind::Mismatch { .. } = &mismatch.failure.kind
     {
-        let (ctx, shared) = (flight.comm.id() + 1, flight.comm.shared());
+        let (ctx, shared) = (comm.id() + 1, comm.shared());
         let descriptions = shared.with(|engine| {
             engine
                 .core
@@ -411,12 +423,12 @@ fn poll_mismatch<I: SendBuf, O: RecvBuf>(
             ready!(mismatch.limit.as_mut().poll(cx));
         }
     }
-    let Some(ProgramStage::Flight(CollectiveFlight {
+    let CollectiveFlight {
         name,
         state: CollectiveState::Disagrees(mismatch),
         comm,
         ..
-    })) = place.take()
+    } = take_flight(place)
     else {
         unreachable!("just seen")
     };
@@ -519,12 +531,18 @@ impl<I: SendBuf, O: RecvBuf> Drop for ProgramOp<I, O> {
     #[inline]
     fn drop(&mut self) {
         if let Some(ProgramStage::Flight(_)) = &self.stage {
-            self.detach_flight();
+            self.drop_flight();
         }
     }
 }
 
 impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
+    #[inline(never)]
+    fn drop_flight(&mut self) {
+        self.detach_flight();
+        drop(take_flight(&mut self.stage));
+    }
+
     fn detach_flight(&mut self) {
         if let Some(CollectiveFlight {
             state: CollectiveState::Disagrees(mismatch),
