@@ -1,7 +1,7 @@
 //! The future of a receive of a channel: [`ChannelRecv`].
 
 use std::{
-    fmt, mem,
+    fmt,
     pin::Pin,
     task::{Context, Poll, ready},
     time::Duration,
@@ -28,7 +28,8 @@ use crate::{
 /// `select!` and time limits lose no message.
 #[must_use = "await it; dropping it takes the receive back"]
 pub struct ChannelRecv<B> {
-    state: ChannelRecvState<B>,
+    /// `None` after a receive in place was completed.
+    state: Option<ChannelRecvState<B>>,
 }
 
 enum ChannelRecvState<B> {
@@ -39,33 +40,31 @@ enum ChannelRecvState<B> {
     },
     /// The receive is like any other one: its message may be long, or another receive was posted before it.
     Posted(RecvOp<B>),
-    /// A receive in place was completed.
-    Over,
 }
 
 impl<B> ChannelRecv<B> {
     pub(super) const fn posted(recv: RecvOp<B>) -> Self {
         Self {
-            state: ChannelRecvState::Posted(recv),
+            state: Some(ChannelRecvState::Posted(recv)),
         }
     }
 
     /// Returns true if awaiting this would not wait.
     pub fn is_done(&self) -> bool {
         match &self.state {
-            ChannelRecvState::InPlace { flight, .. } => flight.is_done(),
-            ChannelRecvState::Posted(recv) => recv.is_done(),
-            ChannelRecvState::Over => true,
+            Some(ChannelRecvState::InPlace { flight, .. }) => flight.is_done(),
+            Some(ChannelRecvState::Posted(recv)) => recv.is_done(),
+            None => true,
         }
     }
 
     /// Gives up after `limit`, as [`RecvOp::timeout`] does.
     pub fn timeout(mut self, limit: Duration) -> Self {
-        match mem::replace(&mut self.state, ChannelRecvState::Over) {
-            ChannelRecvState::Posted(recv) => return Self::posted(recv.timeout(limit)),
+        match self.state.take() {
+            Some(ChannelRecvState::Posted(recv)) => return Self::posted(recv.timeout(limit)),
             state => self.state = state,
         }
-        if let ChannelRecvState::InPlace { flight, .. } = &self.state {
+        if let Some(ChannelRecvState::InPlace { flight, .. }) = &self.state {
             flight.set_timer(limit);
         }
         self
@@ -77,7 +76,7 @@ impl<B: RecvBuf> ChannelRecv<B> {
     pub(super) fn in_place(comm: &Comm, ticket: OpTicket<PlacedBytes>, buf: B) -> Self {
         let flight = MessageFlight::new(comm, ticket);
         Self {
-            state: ChannelRecvState::InPlace { flight, buf },
+            state: Some(ChannelRecvState::InPlace { flight, buf }),
         }
     }
 
@@ -87,9 +86,9 @@ impl<B: RecvBuf> ChannelRecv<B> {
     /// This is not a failure: if the message arrived first, returns the buffer with the message in it.
     pub async fn cancel(self) -> Result<B, (B, Status)> {
         match &self.state {
-            ChannelRecvState::InPlace { flight, .. } => flight.unpost(),
-            ChannelRecvState::Posted(recv) => recv.unpost(),
-            ChannelRecvState::Over => {}
+            Some(ChannelRecvState::InPlace { flight, .. }) => flight.unpost(),
+            Some(ChannelRecvState::Posted(recv)) => recv.unpost(),
+            None => {}
         }
         match self.await {
             Ok((buf, status)) => Err((buf, status)),
@@ -100,7 +99,7 @@ impl<B: RecvBuf> ChannelRecv<B> {
     /// Takes a message that has come to its place.
     #[inline(always)]
     fn take_arrived(&mut self) -> Option<(B, Status)> {
-        let ChannelRecvState::InPlace { flight, buf } = &mut self.state else {
+        let Some(ChannelRecvState::InPlace { flight, buf }) = &mut self.state else {
             return None;
         };
         let (shared, ticket) = (flight.comm.shared(), &flight.ticket);
@@ -120,8 +119,8 @@ impl<B: RecvBuf> ChannelRecv<B> {
     /// Returns the parts of a receive whose operation has ended.
     #[inline(always)]
     fn leave_place(&mut self) -> (Comm, B) {
-        match mem::replace(&mut self.state, ChannelRecvState::Over) {
-            ChannelRecvState::InPlace { flight, buf } => (flight.comm, buf),
+        match self.state.take() {
+            Some(ChannelRecvState::InPlace { flight, buf }) => (flight.comm, buf),
             _ => unreachable!("just seen"),
         }
     }
@@ -130,12 +129,12 @@ impl<B: RecvBuf> ChannelRecv<B> {
     #[inline(never)]
     fn poll_unreceived(&mut self, cx: &mut Context<'_>) -> Poll<Result<(B, Status), OpError<B>>> {
         let has_turned = match &mut self.state {
-            ChannelRecvState::InPlace { flight, .. } => {
+            Some(ChannelRecvState::InPlace { flight, .. }) => {
                 let shared = flight.comm.shared();
                 shared.turn_for_expected(flight.ticket.op)
             }
-            ChannelRecvState::Posted(recv) => return Pin::new(recv).poll(cx),
-            ChannelRecvState::Over => panic!("a receive was polled after it had completed"),
+            Some(ChannelRecvState::Posted(recv)) => return Pin::new(recv).poll(cx),
+            None => panic!("a receive was polled after it had completed"),
         };
         if has_turned && let Some(received) = self.take_arrived() {
             return Poll::Ready(Ok(received));
@@ -149,7 +148,7 @@ impl<B: RecvBuf> ChannelRecv<B> {
         cx: &Context<'_>,
         has_turned: bool,
     ) -> Poll<Result<(B, Status), OpError<B>>> {
-        let ChannelRecvState::InPlace { flight, buf } = &mut self.state else {
+        let Some(ChannelRecvState::InPlace { flight, buf }) = &mut self.state else {
             unreachable!("seen by the caller")
         };
         let (shared, ticket) = (flight.comm.shared(), &flight.ticket);
@@ -170,7 +169,7 @@ impl<B: RecvBuf> Future for ChannelRecv<B> {
 
     #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if !matches!(self.state, ChannelRecvState::InPlace { .. }) {
+        if !matches!(self.state, Some(ChannelRecvState::InPlace { .. })) {
             return self.poll_unreceived(cx);
         }
         ready!(poll_proceed(cx));
@@ -184,7 +183,7 @@ impl<B: RecvBuf> Future for ChannelRecv<B> {
 impl<B> Drop for ChannelRecv<B> {
     #[inline(always)]
     fn drop(&mut self) {
-        if let ChannelRecvState::InPlace { flight, .. } = &self.state {
+        if let Some(ChannelRecvState::InPlace { flight, .. }) = &self.state {
             flight.take_back();
         }
     }
