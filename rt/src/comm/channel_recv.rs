@@ -128,18 +128,20 @@ impl<B: RecvBuf> ChannelRecv<B> {
     /// Polls a receive whose message was not there.
     #[inline(never)]
     fn poll_unreceived(&mut self, cx: &mut Context<'_>) -> Poll<Result<(B, Status), OpError<B>>> {
-        let has_turned = match &mut self.state {
-            Some(ChannelRecvState::InPlace { flight, .. }) => {
-                let shared = flight.comm.shared();
-                shared.turn_for_expected(flight.ticket.op)
+        let taken = match &mut self.state {
+            Some(ChannelRecvState::InPlace { flight, buf }) => {
+                let (shared, ticket) = (flight.comm.shared(), &flight.ticket);
+                let take =
+                    |core: &mut EngineCore| core.p2p.common.ops.take_landed_place(ticket, buf);
+                shared.take_expected(ticket.op, take)
             }
             Some(ChannelRecvState::Posted(recv)) => return Pin::new(recv).poll(cx),
             None => panic!("a receive was polled after it had completed"),
         };
-        if has_turned && let Some(received) = self.take_arrived() {
-            return Poll::Ready(Ok(received));
+        match taken {
+            Some(Some(landed)) => Poll::Ready(Ok(self.received(&landed))),
+            turned => self.poll_posted(cx, turned.is_some()),
         }
-        self.poll_posted(cx, has_turned)
     }
 
     /// Polls a receive that is posted by now, or that fails. Makes no turns if that `has_turned`.

@@ -221,28 +221,33 @@ impl<B: RecvBuf> RecvOp<B> {
         let Some(MessageOpState::InFlight(flight)) = &self.state else {
             return None;
         };
-        let (landed, buf) = flight
-            .comm
-            .shared()
-            .try_take(|core| core.p2p.common.ops.take_landed(&flight.ticket))?;
+        let shared = flight.comm.shared();
+        let taken = shared.try_take(|core| core.p2p.common.ops.take_landed(&flight.ticket))?;
+        Some(self.received(taken))
+    }
+
+    /// Makes turns if the engine knows of this receive only as the expected one, and takes the message if it comes. Otherwise
+    /// returns `None`.
+    #[inline(always)]
+    fn take_expected(&mut self) -> Option<Option<(B, Status)>> {
+        let Some(MessageOpState::InFlight(flight)) = &self.state else {
+            return None;
+        };
+        let (shared, ticket) = (flight.comm.shared(), &flight.ticket);
+        let take = |core: &mut EngineCore| core.p2p.common.ops.take_landed(ticket);
+        let taken = shared.take_expected(ticket.op, take)?;
+        Some(taken.map(|taken| self.received(taken)))
+    }
+
+    /// Returns the message of a receive whose operation is complete.
+    #[inline(always)]
+    fn received(&mut self, (landed, buf): (MessageStatus, B)) -> (B, Status) {
         let Some(MessageOpState::InFlight(flight)) = self.state.take() else {
             unreachable!("just seen")
         };
         let status = status_of::<B::Elem>(&flight.comm, &landed);
         handle_cache::cache_handle(flight.comm);
-        Some((buf, status))
-    }
-
-    /// Makes turns if the engine knows of this receive only as the expected one. Otherwise returns false.
-    #[inline(always)]
-    fn turn_for_expected(&self) -> bool {
-        match &self.state {
-            Some(MessageOpState::InFlight(flight)) => {
-                let shared = flight.comm.shared();
-                shared.turn_for_expected(flight.ticket.op)
-            }
-            _ => false,
-        }
+        (buf, status)
     }
 
     /// Polls for the received message and its communicator. Makes no turns if that `has_turned`.
@@ -271,10 +276,10 @@ impl<B: RecvBuf> RecvOp<B> {
         {
             return Poll::Ready(Ok(*done));
         }
-        let has_turned = self.turn_for_expected();
-        if has_turned && let Some(received) = self.take_arrived() {
-            return Poll::Ready(Ok(received));
-        }
+        let has_turned = match self.take_expected() {
+            Some(Some(received)) => return Poll::Ready(Ok(received)),
+            turned => turned.is_some(),
+        };
         let landed = ready!(self.poll_landed(cx, has_turned));
         Poll::Ready(landed.map(|(buf, landed, comm)| {
             let status = status_of::<B::Elem>(&comm, &landed);

@@ -49,23 +49,28 @@ impl RuntimeShared {
         self.poll_after(false, op, waker, take)
     }
 
-    /// Makes the turns of a poll for the expected receive, without ending the calm. Does nothing, and returns false, for another
-    /// operation.
-    #[inline(never)]
-    pub(crate) fn turn_for_expected(&self, op: OpId) -> bool {
+    /// Makes the turns of a poll for the expected receive, without ending the calm, and returns what `take` takes of it if its
+    /// message has come. Does nothing, and returns `None`, for another operation.
+    #[inline(always)]
+    pub(crate) fn take_expected<R>(
+        &self,
+        op: OpId,
+        take: impl FnOnce(&mut EngineCore) -> Option<R>,
+    ) -> Option<Option<R>> {
         let mut engine = self.engine.lock();
         if !engine.is_expected(op) {
-            return false;
+            return None;
         }
         let disturbed = self.make_turns_for(op, &mut engine);
+        let taken = take(&mut engine.core);
         self.finish(engine);
         if disturbed {
             self.notifier.notify();
         }
-        true
+        Some(taken)
     }
 
-    /// Does the same as [`poll`](Self::poll), without turns if [`turn_for_expected`](Self::turn_for_expected) has just made them.
+    /// Does the same as [`poll`](Self::poll), without turns if [`take_expected`](Self::take_expected) has just made them.
     #[inline]
     pub(crate) fn poll_after<R>(
         &self,
