@@ -163,3 +163,21 @@ async fn look_first(world: Comm) -> Result<()> {
     assert_eq!(values, [2.5; 3]);
     Ok(())
 }
+
+#[ripstop::test(ranks = 2)]
+async fn a_channel_is_made_once(world: Comm) -> Result<()> {
+    let neighbor = 1 - world.rank();
+    let mut mine = world.rank() as f64;
+    // ANCHOR: channel
+    let channel = world.channel::<f64>(neighbor, 7)?; // for sends and for receives
+    let mut ghost = 0.0;
+    for _step in 0..10 {
+        let inbox = channel.recv_into(ghost);
+        channel.send(mine).await?;
+        (ghost, _) = inbox.await?;
+        mine = 0.5 * (mine + ghost);
+    }
+    // ANCHOR_END: channel
+    assert_eq!(mine, 0.5);
+    Ok(())
+}
