@@ -12,7 +12,8 @@ use ripstop_fabric::driver::DownCause;
 
 use crate::{buffer::TypeSig, evidence::FailureEvidence, group::WorldRank};
 
-/// The result type of most calls.
+/// The result type of most calls. A function that also has errors of its own returns
+/// `Result<(), Box<dyn std::error::Error>>`, and its `?` takes both.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Reason why an operation failed.
