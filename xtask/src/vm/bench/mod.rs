@@ -25,7 +25,7 @@ cargo xtask bench verbs [--only CASE,CASE] [--repeats N] [--json]
 
   --only     beside perftest: events, messages, buffers, puts, ev-apart, me-apart, polling, pairs;
              beside itself: netpipe (puts, messages and gets by length), first (the first all_to_all by how ranks
-             are connected), window (bandwidth by messages under way, with 2 ms of delay and 1 to 4 lanes),
+             are connected), window (bandwidth by messages in flight, with 2 ms of delay and 1 to 4 lanes),
              lanes (short messages of ranks with 1 to 4 devices) (default: all)
   --repeats  how often each contestant runs, in turns (default 5)
   --json     the tables as lines of JSON
