@@ -1,6 +1,6 @@
 //! Transposes a matrix of complex numbers whose rows are spread over the ranks, as a Fourier transform does.
 //!
-//!     ripstop run -n 4 --features num-complex --example complex_transpose
+//!     ripstop run -n 4 --example complex_transpose
 #![expect(clippy::print_stdout, reason = "it is what the program is for")]
 
 // ANCHOR: program

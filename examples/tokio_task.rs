@@ -1,6 +1,6 @@
 //! A task of tokio serves the state of the job over TCP while the ranks communicate.
 //!
-//!     ripstop run -n 2 --features tokio --example tokio_task
+//!     ripstop run -n 2 --example tokio_task
 #![expect(clippy::print_stdout, reason = "it is what the program is for")]
 
 // ANCHOR: program

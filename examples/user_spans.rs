@@ -1,6 +1,6 @@
 //! Puts the spans of a program into its timeline, beside its communication.
 //!
-//!     RIPSTOP_TRACE=run ripstop run -n 2 --features spans --example user_spans
+//!     RIPSTOP_TRACE=run ripstop run -n 2 --example user_spans
 //!     ripstop trace run --html run.html
 #![expect(clippy::print_stdout, reason = "it is what the program is for")]
 

@@ -1,6 +1,6 @@
 //! Sends an enum with strings and maps, by `serde`.
 //!
-//!     ripstop run -n 2 --features serde --example values
+//!     ripstop run -n 2 --example values
 #![expect(clippy::print_stdout, reason = "it is what the program is for")]
 
 use std::collections::BTreeMap;

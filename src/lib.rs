@@ -29,7 +29,8 @@
 //! | count messages, list operations in flight, change settings | [`RuntimeHandle`], [`Builder`], [`settings`] |
 //!
 //! No cargo feature is on by default. `tokio` runs a program inside of tokio. `half`, `nalgebra`, `ndarray`, `num-complex` and
-//! `serde` send types of these crates. `cli` is for the command `ripstop` alone.
+//! `serde` send types of these crates. `cli` is for the command `ripstop` alone, and `examples`, `proptest` and `spans`
+//! are for examples and tests of the repository.
 
 /// Algorithms of collectives: plans as data, what they cost and how they are chosen, and the futures of collectives.
 pub use ripstop_collectives as collectives;

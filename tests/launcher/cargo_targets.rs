@@ -71,14 +71,11 @@ impl Drop for ScratchPackage {
 }
 
 #[test]
-fn an_example_that_needs_features_is_built_with_those_that_are_named() {
+fn an_example_is_built_with_the_features_that_it_requires_and_those_that_are_named() {
     let package = ScratchPackage::new("features");
-    package.run(&["--example", "greet"]).with(
-        2,
-        &["error: --example greet needs cargo features that are not enabled (shout): add --features shout"],
-    );
     for words in [
-        &["--features", "shout"][..],
+        &[][..],
+        &["--features", "shout"],
         &["-F", "loud"],
         &["--features=calm,shout"],
         &["--all-features"],
@@ -88,6 +85,8 @@ fn an_example_that_needs_features_is_built_with_those_that_are_named() {
         job.with(0, &[])
             .says_once("greet: calm true, shout true, words -n x\n");
     }
+    let job = package.run(&["--no-default-features", "--example", "greet"]);
+    job.with(0, &[]).says_once("greet: calm false, shout true");
 }
 
 #[test]

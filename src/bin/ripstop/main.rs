@@ -22,6 +22,9 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 
+#[cfg(all(test, not(feature = "proptest")))]
+compile_error!("the tests of the command need the feature `proptest`: add --all-features");
+
 /// Ripstop: an async networking runtime for HPC. This command starts its programs, and measures, simulates and explains.
 #[derive(Parser)]
 #[command(name = "ripstop", version, arg_required_else_help = true, after_help = EXAMPLES)]

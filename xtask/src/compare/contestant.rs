@@ -423,7 +423,7 @@ pub(super) fn build_ours(paths: &ComparePaths, jobs: &[CompareJob]) -> Result<()
         "--package",
         "ripstop",
         "--features",
-        "cli",
+        "cli,examples",
         "--bins",
     ];
     let words: Vec<&str> = words.into_iter().chain(examples).collect();

@@ -230,7 +230,7 @@ pub(crate) fn run_large(gate: &mut StepRunner) -> Result<(), String> {
 
 fn simulations(gate: &mut StepRunner, tests: &[&str]) -> Result<(), String> {
     // Build the same packages as the other steps; otherwise cargo rebuilds some with other features.
-    let words = "test --release --no-fail-fast -p ripstop -p ripstop-fabric --features ripstop/cli";
+    let words = "test --release --no-fail-fast -p ripstop -p ripstop-fabric --features ripstop/cli,ripstop/proptest";
     let words: Vec<&str> = words.split(' ').chain(tests.iter().copied()).collect();
     gate.run_tests(
         &format!("large simulations: {}", tests[0]),

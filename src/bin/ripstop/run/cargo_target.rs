@@ -1,6 +1,5 @@
 //! A program that cargo builds first: an example or a binary of the package in the current folder.
 
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fmt;
 use std::io::{BufRead, BufReader};
@@ -28,7 +27,7 @@ pub(super) struct CargoTargetArgs {
     #[arg(long, value_name = "PROFILE", requires = TARGET)]
     profile: Option<String>,
 
-    /// Build it with these features of the package, separated by commas
+    /// Build it with these features of the package, separated by commas, and with those that it requires
     #[arg(short = 'F', long, value_name = "FEATURES", requires = TARGET)]
     features: Vec<String>,
 
@@ -65,7 +64,7 @@ impl CargoTargetArgs {
     pub(super) fn build(&self, target: CargoTarget<'_>) -> Result<PathBuf, LaunchError> {
         let mut command = cargo();
         let mut child = command
-            .args(self.words(target))
+            .args(self.words(target, &metadata()))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
@@ -80,16 +79,17 @@ impl CargoTargetArgs {
             .filter_map(|line| target.built(&line))
             .last();
         let built = child.wait().is_ok_and(|status| status.success());
-        path.filter(|_| built).ok_or_else(|| self.failure(target))
+        path.filter(|_| built).ok_or_else(|| Self::failure(target))
     }
 
-    /// Returns cargo's words for building the target.
-    fn words(&self, target: CargoTarget<'_>) -> Vec<OsString> {
+    /// Returns cargo's words for building the target, with the features that it requires.
+    fn words(&self, target: CargoTarget<'_>, metadata: &Value) -> Vec<OsString> {
         let option = format!("--{}", target.kind);
         let mut words = vec!["build", "--quiet", "--message-format"];
         words.extend(["json-render-diagnostics", &option, target.name]);
         words.extend(["--profile", self.profile()]);
-        for features in &self.features {
+        let asked = self.features.iter().map(String::as_str);
+        for features in asked.chain(target.required_features(metadata)) {
             words.extend(["--features", features]);
         }
         words.extend(self.all_features.then_some("--all-features"));
@@ -106,57 +106,11 @@ impl CargoTargetArgs {
         self.profile.as_deref().unwrap_or(default)
     }
 
-    /// Says why the build failed. Cargo has already printed its own errors.
-    fn failure(&self, target: CargoTarget<'_>) -> LaunchError {
-        let missing = self.missing_features(target, &metadata());
-        if !missing.is_empty() {
-            let names = missing.join(",");
-            return LaunchError::usage(format!(
-                "{target} needs cargo features that are not enabled ({names}): add --features {names}"
-            ));
-        }
+    /// Says that the build failed, and where. Cargo has already printed why.
+    fn failure(target: CargoTarget<'_>) -> LaunchError {
         let here = std::env::current_dir()
             .map_or_else(|error| error.to_string(), |path| path.display().to_string());
         LaunchError::machine(format!("{target}: `cargo build {target}` failed in {here}"))
-    }
-
-    /// Returns the features that the target requires and that these options do not enable, according to cargo's metadata.
-    fn missing_features(&self, target: CargoTarget<'_>, metadata: &Value) -> Vec<String> {
-        let packages = metadata["packages"].as_array().into_iter().flatten();
-        let described = packages
-            .filter_map(|package| Some((package, target.described_in(package)?)))
-            .next();
-        let Some((package, described)) = described else {
-            return Vec::new();
-        };
-        let enabled = self.enabled(package);
-        strings(&described["required-features"])
-            .filter(|&feature| !enabled.contains(feature))
-            .map(str::to_owned)
-            .collect()
-    }
-
-    /// Returns the features of the package that these options enable, and those that these enable in turn.
-    fn enabled<'a>(&'a self, package: &'a Value) -> BTreeSet<&'a str> {
-        let features = &package["features"];
-        if self.all_features {
-            let all = features.as_object().into_iter().flatten();
-            return all.map(|(name, _)| name.as_str()).collect();
-        }
-        let mut found: Vec<&str> = self.features.iter().flat_map(|it| names(it)).collect();
-        found.extend((!self.no_default_features).then_some("default"));
-        let package = package["name"].as_str().unwrap_or_default();
-        let mut enabled = BTreeSet::new();
-        while let Some(name) = found.pop() {
-            let name = match name.split_once('/') {
-                Some((of, name)) if of == package => name,
-                _ => name,
-            };
-            if enabled.insert(name) {
-                found.extend(strings(&features[name]));
-            }
-        }
-        enabled
     }
 }
 
@@ -168,10 +122,15 @@ impl CargoTarget<'_> {
         self.is(&message["target"]).then(|| path.into())
     }
 
-    /// Returns what cargo's metadata of a package say of this target.
-    fn described_in(self, package: &Value) -> Option<&Value> {
-        let targets = package["targets"].as_array()?;
-        targets.iter().find(|target| self.is(target))
+    /// Returns the features that this target requires; none if several packages have a target of this name, because cargo chooses
+    /// among them.
+    fn required_features(self, metadata: &Value) -> impl Iterator<Item = &str> {
+        let mut found = array(&metadata["packages"])
+            .flat_map(|package| array(&package["targets"]))
+            .filter(move |described| self.is(described));
+        let only = found.next().filter(|_| found.next().is_none());
+        only.into_iter()
+            .flat_map(|described| strings(&described["required-features"]))
     }
 
     fn is(self, target: &Value) -> bool {
@@ -201,31 +160,26 @@ fn metadata() -> Value {
         .unwrap_or_default()
 }
 
-/// Returns the names in a value of `--features`.
-fn names(list: &str) -> impl Iterator<Item = &str> {
-    list.split([',', ' ']).filter(|name| !name.is_empty())
+fn array(list: &Value) -> impl Iterator<Item = &Value> {
+    list.as_array().into_iter().flatten()
 }
 
 fn strings(list: &Value) -> impl Iterator<Item = &str> {
-    let list = list.as_array().into_iter().flatten();
-    list.filter_map(Value::as_str)
+    array(list).filter_map(Value::as_str)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+
+    use serde_json::json;
+
     use super::*;
 
     const HALO: CargoTarget<'_> = CargoTarget {
         kind: "example",
         name: "halo",
     };
-
-    fn with_features(features: &[&str]) -> CargoTargetArgs {
-        CargoTargetArgs {
-            features: features.iter().map(ToString::to_string).collect(),
-            ..CargoTargetArgs::default()
-        }
-    }
 
     #[test]
     fn cargo_says_where_the_example_is() {
@@ -252,39 +206,30 @@ mod tests {
     }
 
     #[test]
-    fn features_that_a_target_requires_are_missing_unless_options_enable_them() {
-        let metadata: Value = serde_json::from_str(
-            r#"{"packages": [{
-                "name": "fluid",
-                "features": {"default": ["png"], "png": ["dep:png"], "fast": ["simd"], "simd": []},
-                "targets": [
-                    {"kind": ["bin"], "name": "halo"},
-                    {"kind": ["example"], "name": "halo", "required-features": ["png", "simd"]}
-                ]
-            }]}"#,
-        )
-        .unwrap();
-        let missing = |args: &CargoTargetArgs| args.missing_features(HALO, &metadata).join(" ");
-        assert_eq!(missing(&with_features(&[])), "simd");
-        assert_eq!(missing(&with_features(&["wide, simd"])), "");
-        assert_eq!(missing(&with_features(&["wide", "fluid/simd"])), "");
-        assert_eq!(missing(&with_features(&["other/simd"])), "simd");
-        assert_eq!(missing(&with_features(&["fast"])), "", "by another feature");
-        let all = CargoTargetArgs {
-            all_features: true,
-            ..CargoTargetArgs::default()
+    fn a_target_is_built_with_the_features_that_it_requires() {
+        let targets = json!([
+            { "kind": ["bin"], "name": "halo" },
+            { "kind": ["example"], "name": "halo", "required-features": ["png", "simd"] },
+        ]);
+        let words = |target: CargoTarget<'_>, metadata: &Value| {
+            let args = CargoTargetArgs {
+                features: vec!["fast,png".to_owned()],
+                ..CargoTargetArgs::default()
+            };
+            let words = args.words(target, metadata);
+            let at = words.iter().position(|word| word == "--features");
+            words[at.unwrap()..].join(OsStr::new(" "))
         };
-        assert_eq!(missing(&all), "");
-        let bare = CargoTargetArgs {
-            no_default_features: true,
-            ..with_features(&["simd"])
-        };
-        assert_eq!(missing(&bare), "png");
+        let one = json!({ "packages": [{ "targets": targets }] });
+        let expected = "--features fast,png --features png --features simd";
+        assert_eq!(words(HALO, &one), expected);
         let binary = CargoTarget {
             kind: "bin",
             ..HALO
         };
-        assert!(bare.missing_features(binary, &metadata).is_empty());
-        assert!(bare.missing_features(HALO, &Value::Null).is_empty());
+        assert_eq!(words(binary, &one), "--features fast,png");
+        let two = json!({ "packages": [{ "targets": targets }, { "targets": targets }] });
+        assert_eq!(words(HALO, &two), "--features fast,png", "cargo chooses");
+        assert_eq!(words(HALO, &Value::Null), "--features fast,png");
     }
 }

@@ -225,7 +225,7 @@ const EXAMPLES: &str = "\
 Examples:
   ripstop run -n 4 target/release/simulation -- --steps 100
   ripstop run -n 4 --example halo -- --n 64
-  ripstop run -n 2 --features serde --example values    an example that needs a cargo feature
+  ripstop run -n 2 --bin fluid --features fast    a binary of the package, with a cargo feature
   ripstop run -n 4 --example halo --profile release-lto    slow to build, and as fast as it can be
   ripstop run -n 2 --label --timeout 60 ./program
   ripstop run -n 1 ./ocean --depth 4 : -n 3 ./air   two programs in one job: ranks 0, and 1 to 3
