@@ -6,6 +6,7 @@ use super::{
     checksum::{BodySum, FrameForm},
     exports::TcpTarget,
     frame::{FRAME_HEAD, FrameHead},
+    handshake::GiveUpReason,
     silence::HostSilence,
     sockets::SocketName,
 };
@@ -39,6 +40,8 @@ pub(super) struct TcpConnection {
     pub(super) watched: bool,
     /// The silence of that host, if it owes an acknowledgment.
     pub(super) silence: Option<HostSilence>,
+    /// Why the peer has given this rank up, if it has said so. What it sent before is still read.
+    pub(super) given_up: Option<GiveUpReason>,
     /// True once the last frame is in the queue.
     pub(super) said_bye: bool,
     /// True once the socket takes no more bytes of this rank.
@@ -112,6 +115,7 @@ impl TcpConnection {
             answers: VecDeque::new(),
             watched: false,
             silence: None,
+            given_up: None,
             said_bye: false,
             shut: false,
         }

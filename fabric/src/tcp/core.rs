@@ -72,6 +72,8 @@ pub(super) struct TcpCore {
     /// How this rank ends, once it does.
     pub(super) closing: Option<DownCause>,
     pub(super) goodbyes: UnmetGoodbyes,
+    /// Notices to peers that this rank has given up.
+    pub(super) notices: Vec<SocketName>,
     pub(super) counters: Arc<DriverStats>,
     pub(super) random: SeededRandom,
 }
@@ -141,6 +143,7 @@ impl TcpCore {
             turns: 0,
             closing: None,
             goodbyes: UnmetGoodbyes::default(),
+            notices: Vec::new(),
             counters: parts.counters,
             random: SeededRandom::new(parts.seed),
         }
@@ -217,6 +220,7 @@ impl TcpCore {
             SocketRole::Timer => self.tick(),
             SocketRole::Arrival(_) => self.look_at_arrival(name),
             SocketRole::Attempt(_) => self.look_at_attempt(name),
+            SocketRole::GiveUp(_) => self.look_at_notice(name),
             SocketRole::Peer(rank) => {
                 let rank = *rank;
                 self.flush(rank);
@@ -242,11 +246,13 @@ impl TcpCore {
         let silent = self.drop_silent_arrivals(now);
         let short = self.retry_short_sends(now);
         let silence = self.lose_silent_peers(now);
+        let notices = self.drop_late_notices(now);
         let due = self.reaching.iter().filter_map(|rank| {
             let reach = self.peers[*rank as usize].reach.as_ref()?;
             reach.due()
         });
-        let next = due.chain(silent).chain(silence).chain(short).min();
+        let next = due.chain(silent).chain(silence).chain(notices);
+        let next = next.chain(short).min();
         let set = self.timer.set(next);
         debug_assert!(set.is_ok(), "{set:?}");
     }
@@ -373,7 +379,9 @@ impl TcpCore {
 
     /// Handles the end of a connection on which no goodbye has arrived.
     pub(super) fn handle_end(&mut self, rank: u32, why: Option<&io::Error>) {
-        let text = self.peers[rank as usize].ended_connection(why);
+        let peer = &self.peers[rank as usize];
+        let told = peer.connection.as_ref().and_then(|one| one.given_up);
+        let text = told.map_or_else(|| peer.ended_connection(why), |told| peer.gave_up(told));
         self.lose(rank, DownCause::Failed, text);
     }
 

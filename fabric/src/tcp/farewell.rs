@@ -47,7 +47,7 @@ impl TcpCore {
         let end = self.timer.now().saturating_add(picoseconds(limit));
         let mut idle = 0;
         loop {
-            let mut leaving = self.say_unmet_goodbyes();
+            let mut leaving = self.say_unmet_goodbyes() || !self.notices.is_empty();
             for rank in (0..).take(self.peers.len()) {
                 leaving |= self.is_leaving(rank);
             }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::peer::TcpPeer;
+use super::{handshake::GiveUpReason, peer::TcpPeer};
 use crate::driver::DownCause;
 
 impl TcpPeer {
@@ -19,14 +19,31 @@ impl TcpPeer {
     /// Returns the evidence of a host that has acknowledged nothing for so long. `probes` is true if its packets have come.
     pub(super) fn silent_host(&self, seconds: u64, probes: bool) -> String {
         let at = self.listened_at();
-        let advice = if probes {
-            ": packets of the host arrive here, but at least long ones to it are lost: give all interfaces on the path one MTU, \
-             let firewalls pass ICMP messages of the kind \"fragmentation needed\", or set net.ipv4.tcp_mtu_probing to 1 on both \
-             hosts"
+        let cause = if probes {
+            format!(
+                ": packets of the host arrive here, but at least long ones to it are lost: {MTU_ADVICE}"
+            )
         } else {
-            NETWORK_ADVICE
+            NETWORK_ADVICE.to_owned()
         };
-        format!("the host at {at} has acknowledged no data over TCP for {seconds} s{advice}")
+        format!("the host at {at} has acknowledged no data over TCP for {seconds} s{cause}")
+    }
+
+    /// Returns the evidence of a peer that has given this rank up and has said why.
+    pub(super) fn gave_up(&self, why: GiveUpReason) -> String {
+        let at = self.listened_at();
+        let why = match why {
+            GiveUpReason::LongPackets => &format!(
+                "long packets of its host do not arrive here, and short ones do: {MTU_ADVICE}"
+            ),
+            GiveUpReason::Damaged => {
+                "what this rank sent over TCP was damaged on the way: a checksum is wrong"
+            }
+            GiveUpReason::Nonsense => {
+                "it cannot read what this rank sent over TCP: start all ranks with the same version and settings of Ripstop"
+            }
+        };
+        format!("the rank at {at} has given this rank up, because {why}")
     }
 
     /// Returns where the peer listened.
@@ -60,6 +77,10 @@ fn network_advice(why: &io::Error) -> &'static str {
 /// What to do about a peer of which the network has lost the track, to be added to its error.
 pub(super) const NETWORK_ADVICE: &str = ": check that its host is up, and that this host reaches these \
      addresses (`ip route get`, firewalls); RIPSTOP_TCP_IFACE chooses others";
+
+/// What to do about a path that only short packets pass.
+const MTU_ADVICE: &str = "give all interfaces on the path one MTU, let firewalls pass ICMP messages of the kind \"fragmentation \
+     needed\", or set net.ipv4.tcp_mtu_probing to 1 on both hosts";
 
 /// What to do about a peer that no longer keeps its connections.
 const PROCESS_ADVICE: &str =

@@ -29,7 +29,8 @@
 //! - `exports` knows the memory that peers may access. The target of a put, a get or an atomic performs it in its own turns,
 //!   after it has checked the key. A connection's commands are answered in order, so answers need no numbers.
 //! - `farewell` is the end: what was posted is sent, and a goodbye after it. A connection that ends without a goodbye is a
-//!   failure. `unmet_goodbyes` tells the peers to which there is no connection.
+//!   failure. `unmet_goodbyes` tells the peers to which there is no connection, and `given_up` those that this rank considers
+//!   failed although they may be alive.
 //!
 //! Only the receiver's turns take bytes out of a socket, and only the sender's turns send what its socket had no room for.
 
@@ -43,6 +44,7 @@ mod core;
 mod exports;
 mod farewell;
 mod frame;
+mod given_up;
 mod handshake;
 mod hot;
 #[cfg(test)]
@@ -214,7 +216,11 @@ impl Driver for Tcp {
             return ended;
         }
         let how = how.unwrap_or_else(|| core.how_ended(rank));
-        core.lose(rank, how, format!("rank {rank} was given up"));
+        let text = format!("rank {rank} was given up");
+        match how {
+            DownCause::Finished => core.lose(rank, how, text),
+            DownCause::Failed => core.give_up(rank, None, text),
+        }
         how
     }
 }

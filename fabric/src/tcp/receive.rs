@@ -6,6 +6,7 @@ use super::{
     frame::{
         AtomicRecord, CountRecord, FRAME_HEAD, FrameHead, FrameKind, PIECE_MAX, PutRecord, record,
     },
+    handshake::GiveUpReason,
     landing::is_long,
     lost_peer::goodbye_evidence,
     one_sided::PENDING_MAX,
@@ -47,14 +48,14 @@ impl TcpCore {
                     FrameStep::Nothing => break,
                     FrameStep::Events(count) => events += count,
                     FrameStep::Bye(how) => {
-                        over = Some((how, goodbye_evidence(how)));
+                        over = Some((None, how, goodbye_evidence(how)));
                         break;
                     }
                     FrameStep::Nonsense(what) => {
                         let text = format!(
                             "rank {rank} sent {what} over TCP: start all ranks with the same version and settings of Ripstop"
                         );
-                        over = Some((DownCause::Failed, text));
+                        over = Some((Some(GiveUpReason::Nonsense), DownCause::Failed, text));
                         break;
                     }
                     FrameStep::Damaged => {
@@ -62,7 +63,7 @@ impl TcpCore {
                             "what rank {rank} sent to rank {} over TCP was damaged on the way: a checksum is wrong",
                             self.me
                         );
-                        over = Some((DownCause::Failed, text));
+                        over = Some((Some(GiveUpReason::Damaged), DownCause::Failed, text));
                         break;
                     }
                 }
@@ -82,8 +83,10 @@ impl TcpCore {
             inbox.clear();
         }
         self.inbox = inbox;
-        if let Some((how, text)) = over {
-            self.lose(rank, how, text);
+        match over {
+            Some((None, how, text)) => self.lose(rank, how, text),
+            Some((why, _, text)) => self.give_up(rank, why, text),
+            None => {}
         }
         self.flush(rank);
         events

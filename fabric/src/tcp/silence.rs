@@ -2,8 +2,8 @@
 //!
 //! A peer that is stopped or does not read is alive, however long that takes: its host still acknowledges data, and probes once
 //! there is no room for data. A host that only sends is not: what it sends again shows that it does not hear the
-//! acknowledgments. Such a host may still be heard, so a connection that is given up is reset: a peer that hears the reset need
-//! not find out by itself. It could not for long, because its keepalive takes what is sent again for life.
+//! acknowledgments. Such a host may still be heard, so its peer is [given up](super::given_up) and told: it could not find out by
+//! itself for long, because its keepalive takes what is sent again for life.
 //!
 //! A path that is narrower than this host knows loses long packets only, and no error comes back if a firewall drops the reports
 //! of routers. Then the peer's host still sends probes and hears the answers, while data are sent again for a quarter of an
@@ -12,9 +12,10 @@
 
 use super::{
     core::TcpCore,
-    socket_calls::{HostLife, host_life, reset_when_closed},
+    handshake::GiveUpReason,
+    socket_calls::{HostLife, host_life},
 };
-use crate::{driver::DownCause, timer::picoseconds};
+use crate::timer::picoseconds;
 
 /// What is known of a host that owes an acknowledgment.
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +69,6 @@ impl TcpCore {
                 .silence
                 .map_or(u64::MAX, |silence| silence.since.saturating_add(limit));
             if end <= now {
-                reset_when_closed(socket);
                 let probes = connection.silence.is_some_and(HostSilence::has_probed);
                 lost.push((rank, probes));
             } else if connection.watched {
@@ -80,7 +80,7 @@ impl TcpCore {
         for (rank, probes) in lost {
             let seconds = limit / 1_000_000_000_000;
             let text = self.peers[rank as usize].silent_host(seconds, probes);
-            self.lose(rank, DownCause::Failed, text);
+            self.give_up(rank, probes.then_some(GiveUpReason::LongPackets), text);
         }
         next
     }

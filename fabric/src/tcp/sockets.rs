@@ -43,6 +43,8 @@ pub(super) enum SocketRole {
     Attempt(Box<super::reach::DialAttempt>),
     /// The connection of this peer.
     Peer(u32),
+    /// Tells a peer that this rank has given it up.
+    GiveUp(Box<super::given_up::GiveUpNotice>),
 }
 
 /// A socket, and its readiness as of the last event or call.
@@ -202,6 +204,14 @@ impl SocketTable {
         self.get(name)?;
         self.free.push(name.slot);
         self.entries[name.slot as usize].take()
+    }
+
+    /// Forgets a socket, and returns its descriptor.
+    pub(super) fn take(&mut self, name: SocketName) -> Option<OwnedFd> {
+        let socket = self.close(name)?.fd?;
+        // A socket that epoll does not report needs no farewell.
+        let _ = epoll::delete(&*self.epoll, &socket);
+        Some(socket)
     }
 
     /// Asks to look at a socket in this or the next turn.

@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use super::{
     address::ENDPOINTS_MAX,
     core::TcpCore,
-    handshake::{SIGNED_LEN, TcpIdentity, goodbye},
+    handshake::{RankGoodbye, SIGNED_LEN, TcpIdentity, goodbye},
     lost_peer::goodbye_evidence,
     reach::send_all,
     socket_calls::{connect, leads_here},
@@ -64,7 +64,11 @@ impl TcpCore {
             rank,
             incarnation: address.incarnation,
         };
-        let bytes = goodbye(self.own, to, &address.token, how);
+        let said = match how {
+            DownCause::Finished => RankGoodbye::Finished,
+            _ => RankGoodbye::Failed,
+        };
+        let bytes = goodbye(self.own, to, &address.token, said);
         self.goodbyes.calls.push(GoodbyeCall {
             rank,
             socket,
@@ -108,7 +112,12 @@ impl TcpCore {
     }
 
     /// Handles a goodbye that has come without a connection. Whatever else may come of that peer would come over one.
-    pub(super) fn hear_goodbye(&mut self, from: TcpIdentity, how: DownCause) {
+    pub(super) fn hear_goodbye(&mut self, from: TcpIdentity, said: RankGoodbye) {
+        let how = match said {
+            RankGoodbye::Finished => DownCause::Finished,
+            RankGoodbye::Failed => DownCause::Failed,
+            RankGoodbye::GaveUp(why) => return self.hear_give_up(from, why),
+        };
         let peer = self.peers.get(from.rank as usize);
         let is_meant = peer.is_some_and(|peer| {
             peer.address.incarnation == from.incarnation && peer.connection.is_none()

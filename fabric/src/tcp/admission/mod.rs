@@ -9,7 +9,7 @@ use super::{
     core::TcpCore,
     handshake::{
         AcceptHandshake, CrossingVerdict, HandshakeOutcome, HandshakeRefusal, HelloVerdict,
-        TcpIdentity,
+        RankGoodbye, TcpIdentity,
     },
     peer::TcpPeer,
     reach::send_all,
@@ -17,7 +17,7 @@ use super::{
     socket_calls::{accept, end_sending, receive, tune, unacknowledged},
     sockets::{SocketName, SocketRole},
 };
-use crate::{driver::DownCause, random::fill_unguessable};
+use crate::random::fill_unguessable;
 
 /// A connection that has not proved yet that it is a peer.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ enum ArrivalStep {
     /// It is this peer, and these bytes are its first frames.
     Peer(u32, Vec<u8>),
     /// It is the goodbye of this rank.
-    Goodbye(TcpIdentity, DownCause),
+    Goodbye(TcpIdentity, RankGoodbye),
 }
 
 impl TcpCore {
@@ -108,9 +108,9 @@ impl TcpCore {
         match self.drive_arrival(name) {
             ArrivalStep::Waits => {}
             ArrivalStep::Over => self.drop_arrival(name),
-            ArrivalStep::Goodbye(from, how) => {
+            ArrivalStep::Goodbye(from, said) => {
                 self.drop_arrival(name);
-                self.hear_goodbye(from, how);
+                self.hear_goodbye(from, said);
             }
             ArrivalStep::Peer(rank, first) => {
                 let peer = &mut self.peers[rank as usize];
@@ -189,8 +189,8 @@ impl TcpCore {
                 HandshakeOutcome::Ready(peer) => {
                     return ArrivalStep::Peer(peer.rank, bytes[step.consumed..count].to_vec());
                 }
-                HandshakeOutcome::Refused(HandshakeRefusal::Departure { of, how }) => {
-                    return ArrivalStep::Goodbye(of, how);
+                HandshakeOutcome::Refused(HandshakeRefusal::Goodbye { of, said }) => {
+                    return ArrivalStep::Goodbye(of, said);
                 }
                 HandshakeOutcome::Refused(_) => return ArrivalStep::Over,
             }

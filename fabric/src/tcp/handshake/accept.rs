@@ -116,8 +116,8 @@ impl AcceptHandshake {
         };
         let hello = self.check_proof(signed)?;
         let peer = hello.from;
-        if let Some(how) = hello.kind.departure() {
-            return Err(HandshakeRefusal::Departure { of: peer, how }.into());
+        if let Some(said) = hello.kind.goodbye() {
+            return Err(HandshakeRefusal::Goodbye { of: peer, said }.into());
         }
         if hello.to != self.own {
             let refusal = HandshakeRefusal::OtherIncarnation {
@@ -152,7 +152,7 @@ impl AcceptHandshake {
     fn check_proof(&self, signed: &[u8; SIGNED_LEN]) -> Result<HelloFrame, HandshakeRefusal> {
         let bytes = field(signed, 0);
         let hello = HelloFrame::decode(&bytes)
-            .filter(|hello| hello.kind == HelloKind::Dial || hello.kind.departure().is_some())
+            .filter(|hello| hello.kind == HelloKind::Dial || hello.kind.goodbye().is_some())
             .ok_or(HandshakeRefusal::Stranger)?;
         if hello.to.rank != self.own.rank {
             return Err(HandshakeRefusal::WrongRank {

@@ -1,13 +1,13 @@
 //! The connecting side of a handshake.
 
 use super::{
-    HandshakeOutcome, HandshakeRefusal, HandshakeSecret, HandshakeStep, SIGNED_LEN, TcpIdentity,
+    HandshakeOutcome, HandshakeRefusal, HandshakeSecret, HandshakeStep, RankGoodbye, SIGNED_LEN,
+    TcpIdentity,
     hello::{
         HELLO_LEN, HelloFrame, HelloKind, HelloStart, ProofUse, VERSION, field, proof, same_proof,
     },
     partial_input::PartialInput,
 };
-use crate::driver::DownCause;
 
 /// A handshake with a rank to which this one connects.
 #[derive(Clone, Debug)]
@@ -108,11 +108,7 @@ impl DialHandshake {
             HelloKind::Accepted => Ok(()),
             HelloKind::Duplicate => Err(HandshakeRefusal::Duplicate),
             // Nothing differs that could be the reason.
-            HelloKind::OtherIncarnation
-            | HelloKind::OtherVersion
-            | HelloKind::Dial
-            | HelloKind::Finished
-            | HelloKind::Failed => Err(HandshakeRefusal::Stranger),
+            _ => Err(HandshakeRefusal::Stranger),
         }
     }
 
@@ -139,20 +135,17 @@ impl DialHandshake {
     }
 }
 
-/// Returns the goodbye of a rank to a peer to which it is not connected: the only bytes of a connection of their own.
+/// Returns the goodbye of a rank to a peer: the only bytes of a connection of their own.
 ///
 /// The token is that of the peer's address. The goodbye stays true, so a repetition does no harm, and it needs no random nonce.
 pub(in crate::tcp) fn goodbye(
     own: TcpIdentity,
     peer: TcpIdentity,
     token: &[u8; 16],
-    how: DownCause,
+    said: RankGoodbye,
 ) -> [u8; SIGNED_LEN] {
     let frame = HelloFrame {
-        kind: match how {
-            DownCause::Finished => HelloKind::Finished,
-            _ => HelloKind::Failed,
-        },
+        kind: HelloKind::of_goodbye(said),
         from: own,
         to: peer,
         nonce: [0; 16],

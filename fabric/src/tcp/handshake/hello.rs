@@ -11,8 +11,7 @@ use std::{hash::Hasher, hint};
 
 use siphasher::sip128::{Hasher128, SipHasher24};
 
-use super::SIGNED_LEN;
-use crate::driver::DownCause;
+use super::{GiveUpReason, RankGoodbye, SIGNED_LEN};
 
 /// A run of a rank. Two runs of one rank have different incarnations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +47,12 @@ pub(super) enum HelloKind {
     Finished = 6,
     /// The connecting side leaves the job because it has failed.
     Failed = 7,
+    /// The connecting side has given the listening side up, because long packets do not arrive.
+    GaveUpLongPackets = 8,
+    /// The connecting side has given the listening side up, because what that has sent was damaged.
+    GaveUpDamaged = 9,
+    /// The connecting side has given the listening side up, because that has sent what no rank sends.
+    GaveUpNonsense = 10,
 }
 
 /// What the first bytes of a hello say.
@@ -114,7 +119,7 @@ impl HelloFrame {
 }
 
 impl HelloKind {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 10] = [
         Self::Dial,
         Self::Accepted,
         Self::OtherIncarnation,
@@ -122,18 +127,35 @@ impl HelloKind {
         Self::OtherVersion,
         Self::Finished,
         Self::Failed,
+        Self::GaveUpLongPackets,
+        Self::GaveUpDamaged,
+        Self::GaveUpNonsense,
     ];
 
     fn of(byte: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| *kind as u8 == byte)
     }
 
-    /// Returns how the connecting side leaves the job, if the hello is its goodbye.
-    pub(super) const fn departure(self) -> Option<DownCause> {
-        match self {
-            Self::Finished => Some(DownCause::Finished),
-            Self::Failed => Some(DownCause::Failed),
-            _ => None,
+    /// Returns the goodbye of the connecting side, if the hello is one.
+    pub(super) const fn goodbye(self) -> Option<RankGoodbye> {
+        Some(match self {
+            Self::Finished => RankGoodbye::Finished,
+            Self::Failed => RankGoodbye::Failed,
+            Self::GaveUpLongPackets => RankGoodbye::GaveUp(GiveUpReason::LongPackets),
+            Self::GaveUpDamaged => RankGoodbye::GaveUp(GiveUpReason::Damaged),
+            Self::GaveUpNonsense => RankGoodbye::GaveUp(GiveUpReason::Nonsense),
+            _ => return None,
+        })
+    }
+
+    /// Returns the kind of a hello that is this goodbye.
+    pub(super) const fn of_goodbye(goodbye: RankGoodbye) -> Self {
+        match goodbye {
+            RankGoodbye::Finished => Self::Finished,
+            RankGoodbye::Failed => Self::Failed,
+            RankGoodbye::GaveUp(GiveUpReason::LongPackets) => Self::GaveUpLongPackets,
+            RankGoodbye::GaveUp(GiveUpReason::Damaged) => Self::GaveUpDamaged,
+            RankGoodbye::GaveUp(GiveUpReason::Nonsense) => Self::GaveUpNonsense,
         }
     }
 }
@@ -231,7 +253,7 @@ mod tests {
             bytes[at] ^= 0x40;
             assert_eq!(HelloFrame::decode(&bytes), None, "byte {at}");
         }
-        for kind in [0, 8, 255] {
+        for kind in [0, 11, 255] {
             let mut bytes = good;
             bytes[10] = kind;
             assert_eq!(HelloFrame::decode(&bytes), None, "kind {kind}");

@@ -12,7 +12,8 @@
 //! that it has answered with consent, until that connection ends by itself: the other side may count on it already. If it ends
 //! itself before, its goodbye follows the answer.
 //!
-//! A rank that leaves the job says goodbye to a peer to which it is not connected in place of a hello. There is no answer.
+//! A rank that leaves the job says goodbye to a peer to which it is not connected in place of a hello, and so does a rank that
+//! gives a peer up. There is no answer.
 
 mod accept;
 mod crossing;
@@ -45,6 +46,28 @@ pub(super) struct HandshakeStep {
     pub(super) send: Vec<u8>,
     /// Where the handshake stands.
     pub(super) outcome: HandshakeOutcome,
+}
+
+/// What a rank says in place of a hello, if it wants no connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RankGoodbye {
+    /// It leaves the job because it has finished.
+    Finished,
+    /// It leaves the job because it has failed.
+    Failed,
+    /// It considers the peer failed.
+    GaveUp(GiveUpReason),
+}
+
+/// Why a rank has given up a peer that may be alive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum GiveUpReason {
+    /// Long packets to the peer's host are lost, and short ones arrive.
+    LongPackets,
+    /// The network has changed what the peer has sent.
+    Damaged,
+    /// The peer has sent what no rank sends.
+    Nonsense,
 }
 
 /// Where a handshake stands.

@@ -2,8 +2,7 @@
 
 use std::{error::Error, fmt};
 
-use super::hello::TcpIdentity;
-use crate::driver::DownCause;
+use super::{RankGoodbye, hello::TcpIdentity};
 
 /// Reason for which one side of a handshake refuses the other, or was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,12 +32,12 @@ pub(in crate::tcp) enum HandshakeRefusal {
     },
     /// Another connection between the two ranks is kept.
     Duplicate,
-    /// The other side only says goodbye.
-    Departure {
-        /// The rank that leaves the job.
+    /// The other side wants no connection, and says why.
+    Goodbye {
+        /// The rank.
         of: TcpIdentity,
-        /// How it ends.
-        how: DownCause,
+        /// What it says.
+        said: RankGoodbye,
     },
 }
 
@@ -48,7 +47,7 @@ impl HandshakeRefusal {
     pub(in crate::tcp) const fn is_silent(self) -> bool {
         matches!(
             self,
-            Self::Stranger | Self::WrongToken | Self::WrongRank { .. } | Self::Departure { .. }
+            Self::Stranger | Self::WrongToken | Self::WrongRank { .. } | Self::Goodbye { .. }
         )
     }
 }
@@ -76,7 +75,7 @@ impl fmt::Display for HandshakeRefusal {
                  same version of Ripstop"
             ),
             Self::Duplicate => write!(f, "another connection between the two ranks is kept"),
-            Self::Departure { of, .. } => write!(f, "rank {} leaves its job", of.rank),
+            Self::Goodbye { of, .. } => write!(f, "rank {} wants no connection", of.rank),
         }
     }
 }

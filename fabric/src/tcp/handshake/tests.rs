@@ -1,10 +1,8 @@
 use proptest::prelude::*;
 
-use crate::driver::DownCause;
-
 use super::{
-    AcceptHandshake, DialHandshake, HandshakeOutcome, HandshakeRefusal, HandshakeStep,
-    HelloVerdict, SIGNED_LEN, TcpIdentity, goodbye,
+    AcceptHandshake, DialHandshake, GiveUpReason, HandshakeOutcome, HandshakeRefusal,
+    HandshakeStep, HelloVerdict, RankGoodbye, SIGNED_LEN, TcpIdentity, goodbye,
     hello::{HELLO_LEN, PROOF_LEN, VERSION},
 };
 
@@ -375,19 +373,24 @@ proptest! {
 
 #[test]
 fn a_goodbye_is_believed_if_its_rank_knows_the_token_and_is_not_answered() {
-    for how in [DownCause::Finished, DownCause::Failed] {
+    let reasons = [
+        GiveUpReason::LongPackets,
+        GiveUpReason::Damaged,
+        GiveUpReason::Nonsense,
+    ];
+    let leaving = [RankGoodbye::Finished, RankGoodbye::Failed];
+    for said in leaving.into_iter().chain(reasons.map(RankGoodbye::GaveUp)) {
         for piece in [1, SIGNED_LEN] {
             let hear = |bytes: &[u8]| {
                 let mut accept = accept();
                 let judge = |_| panic!("the rank asks for nothing");
                 feed(bytes, piece, |bytes| accept.receive(bytes, judge))
             };
-            let said = goodbye(DIALER, LISTENER, &TOKEN, how);
-            let told = hear(&said);
-            let departure = HandshakeRefusal::Departure { of: DIALER, how };
-            assert_eq!(told.outcome, refused(departure));
+            let told = hear(&goodbye(DIALER, LISTENER, &TOKEN, said));
+            let heard = HandshakeRefusal::Goodbye { of: DIALER, said };
+            assert_eq!(told.outcome, refused(heard));
             assert_eq!((told.consumed, told.sent), (SIGNED_LEN, vec![]));
-            let stranger = goodbye(DIALER, LISTENER, &[0; 16], how);
+            let stranger = goodbye(DIALER, LISTENER, &[0; 16], said);
             let told = hear(&stranger);
             assert_eq!(told.outcome, refused(HandshakeRefusal::WrongToken));
             assert_eq!(told.sent, []);

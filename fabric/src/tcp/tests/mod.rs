@@ -6,6 +6,7 @@
 )]
 
 mod checksum;
+mod given_up;
 mod goodbyes;
 mod hot;
 mod kernel;
