@@ -381,7 +381,10 @@ impl TcpCore {
     pub(super) fn handle_end(&mut self, rank: u32, why: Option<&io::Error>) {
         let peer = &self.peers[rank as usize];
         let told = peer.connection.as_ref().and_then(|one| one.given_up);
-        let text = told.map_or_else(|| peer.ended_connection(why), |told| peer.gave_up(told));
+        let text = match told {
+            Some(told) => peer.gave_up(rank, told),
+            None => peer.ended_connection(rank, why),
+        };
         self.lose(rank, DownCause::Failed, text);
     }
 

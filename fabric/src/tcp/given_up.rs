@@ -117,7 +117,7 @@ impl TcpCore {
             entry.break_off(io::ErrorKind::ConnectionReset.into());
             return self.sockets.look_at(connection.socket);
         }
-        let text = peer.gave_up(why);
+        let text = peer.gave_up(from.rank, why);
         self.lose(from.rank, DownCause::Failed, text);
     }
 }

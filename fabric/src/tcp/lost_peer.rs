@@ -7,18 +7,18 @@ use crate::driver::DownCause;
 
 impl TcpPeer {
     /// Returns the evidence of a connection that has ended without a goodbye, for this reason unless the peer has closed it.
-    pub(super) fn ended_connection(&self, why: Option<&io::Error>) -> String {
-        let at = self.listened_at();
+    pub(super) fn ended_connection(&self, rank: u32, why: Option<&io::Error>) -> String {
+        let place = self.place(rank);
         let (why, advice) = match why {
             Some(why) => (why.to_string(), network_advice(why)),
             None => ("it was closed".to_owned(), PROCESS_ADVICE),
         };
-        format!("the TCP connection to {at} ended without a goodbye ({why}){advice}")
+        format!("the TCP connection to {place} ended without a goodbye ({why}){advice}")
     }
 
     /// Returns the evidence of a host that has acknowledged nothing for so long. `probes` is true if its packets have come.
-    pub(super) fn silent_host(&self, seconds: u64, probes: bool) -> String {
-        let at = self.listened_at();
+    pub(super) fn silent_host(&self, rank: u32, seconds: u64, probes: bool) -> String {
+        let place = self.place(rank);
         let cause = if probes {
             format!(
                 ": packets of the host arrive here, but at least long ones to it are lost: {MTU_ADVICE}"
@@ -26,12 +26,12 @@ impl TcpPeer {
         } else {
             NETWORK_ADVICE.to_owned()
         };
-        format!("the host at {at} has acknowledged no data over TCP for {seconds} s{cause}")
+        format!("the system of {place} has acknowledged no data over TCP for {seconds} s{cause}")
     }
 
     /// Returns the evidence of a peer that has given this rank up and has said why.
-    pub(super) fn gave_up(&self, why: GiveUpReason) -> String {
-        let at = self.listened_at();
+    pub(super) fn gave_up(&self, rank: u32, why: GiveUpReason) -> String {
+        let place = self.place(rank);
         let why = match why {
             GiveUpReason::LongPackets => &format!(
                 "long packets of its host do not arrive here, and short ones do: {MTU_ADVICE}"
@@ -43,24 +43,25 @@ impl TcpPeer {
                 "it cannot read what this rank sent over TCP: start all ranks with the same version and settings of Ripstop"
             }
         };
-        format!("the rank at {at} has given this rank up, because {why}")
+        format!("{place} has given this rank up, because {why}")
     }
 
-    /// Returns where the peer listened.
-    fn listened_at(&self) -> String {
+    /// Returns the evidence of a peer that has said goodbye.
+    pub(super) fn said_goodbye(&self, rank: u32, how: DownCause) -> String {
+        match how {
+            DownCause::Finished => "it said goodbye".to_owned(),
+            DownCause::Failed => format!(
+                "{} has failed, and said so before it ended: look at the errors of that rank",
+                self.place(rank)
+            ),
+        }
+    }
+
+    /// Returns the peer's rank, host and addresses, as errors name them.
+    pub(super) fn place(&self, rank: u32) -> String {
         let all = self.address.endpoints.iter();
         let all: Vec<_> = all.map(|one| one.socket().to_string()).collect();
-        all.join(" or ")
-    }
-}
-
-/// Returns the evidence of a peer that has said goodbye.
-pub(super) fn goodbye_evidence(how: DownCause) -> String {
-    match how {
-        DownCause::Finished => "it said goodbye".to_owned(),
-        _ => {
-            "it has failed, and said so before it ended: look at the errors of that rank".to_owned()
-        }
+        format!("rank {rank}{} ({})", self.address.host, all.join(" or "))
     }
 }
 

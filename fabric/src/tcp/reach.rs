@@ -390,7 +390,8 @@ impl TcpCore {
         let how = self.how_ended(rank);
         let advice = self.peers[rank as usize].reach.as_ref();
         let advice = advice.map_or("", |reach| reach.advice());
-        let text = format!("it cannot be reached over TCP ({errors}){advice}");
+        let host = &self.peers[rank as usize].address.host;
+        let text = format!("rank {rank}{host} cannot be reached over TCP ({errors}){advice}");
         self.lose(rank, how, text);
     }
 

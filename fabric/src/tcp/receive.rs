@@ -8,7 +8,6 @@ use super::{
     },
     handshake::GiveUpReason,
     landing::is_long,
-    lost_peer::goodbye_evidence,
     one_sided::PENDING_MAX,
     peer::{PendingCommand, PendingKind},
 };
@@ -48,19 +47,22 @@ impl TcpCore {
                     FrameStep::Nothing => break,
                     FrameStep::Events(count) => events += count,
                     FrameStep::Bye(how) => {
-                        over = Some((None, how, goodbye_evidence(how)));
+                        let text = self.peers[rank as usize].said_goodbye(rank, how);
+                        over = Some((None, how, text));
                         break;
                     }
                     FrameStep::Nonsense(what) => {
                         let text = format!(
-                            "rank {rank} sent {what} over TCP: start all ranks with the same version and settings of Ripstop"
+                            "{} sent {what} over TCP: start all ranks with the same version and settings of Ripstop",
+                            self.peers[rank as usize].place(rank)
                         );
                         over = Some((Some(GiveUpReason::Nonsense), DownCause::Failed, text));
                         break;
                     }
                     FrameStep::Damaged => {
                         let text = format!(
-                            "what rank {rank} sent to rank {} over TCP was damaged on the way: a checksum is wrong",
+                            "what {} sent to rank {} over TCP was damaged on the way: a checksum is wrong",
+                            self.peers[rank as usize].place(rank),
                             self.me
                         );
                         over = Some((Some(GiveUpReason::Damaged), DownCause::Failed, text));

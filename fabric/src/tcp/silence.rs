@@ -79,7 +79,7 @@ impl TcpCore {
         self.silence_due = next;
         for (rank, probes) in lost {
             let seconds = limit / 1_000_000_000_000;
-            let text = self.peers[rank as usize].silent_host(seconds, probes);
+            let text = self.peers[rank as usize].silent_host(rank, seconds, probes);
             self.give_up(rank, probes.then_some(GiveUpReason::LongPackets), text);
         }
         next

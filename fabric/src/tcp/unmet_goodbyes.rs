@@ -10,7 +10,6 @@ use super::{
     address::ENDPOINTS_MAX,
     core::TcpCore,
     handshake::{RankGoodbye, SIGNED_LEN, TcpIdentity, goodbye},
-    lost_peer::goodbye_evidence,
     reach::send_all,
     socket_calls::{connect, leads_here},
 };
@@ -123,7 +122,8 @@ impl TcpCore {
             peer.address.incarnation == from.incarnation && peer.connection.is_none()
         });
         if is_meant {
-            self.lose(from.rank, how, goodbye_evidence(how));
+            let text = self.peers[from.rank as usize].said_goodbye(from.rank, how);
+            self.lose(from.rank, how, text);
         }
     }
 }

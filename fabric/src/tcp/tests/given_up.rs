@@ -3,7 +3,10 @@
 use super::{HangGuard, HeardEvents, Pair};
 use crate::{
     driver::{DownCause, Driver, DriverCommand, PostResult, WorldRank},
-    tcp::handshake::{GiveUpReason, TcpIdentity},
+    tcp::{
+        handshake::{GiveUpReason, TcpIdentity},
+        host_name::HostName,
+    },
 };
 
 /// Has rank 0 send a message, and give rank 1 up. Returns what rank 1 hears, and its evidence.
@@ -41,6 +44,8 @@ fn a_peer_that_is_given_up_learns_why_after_what_was_sent_before() {
     ] {
         let (heard, evidence) = given_up(Pair::new(), Some(why));
         assert_eq!((heard.messages, heard.down), (1, vec![DownCause::Failed]));
+        let place = format!("rank 0{} (127.0.0.1:", HostName::own());
+        assert!(evidence.starts_with(&place), "{evidence}");
         assert!(evidence.contains("has given this rank up"), "{evidence}");
         assert!(evidence.contains(word), "{evidence}");
     }
