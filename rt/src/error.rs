@@ -126,7 +126,7 @@ pub enum ErrorKind {
     Transport(Arc<io::Error>),
 }
 
-/// An error, together with the operation that failed. What it says are the fields of its [`ErrorReport`].
+/// An error, together with the operation that failed. Its fields are those of its [`ErrorReport`], to which it dereferences.
 ///
 /// An error is one word, because every result has room for one, and results of operations are moved around.
 ///
@@ -146,7 +146,7 @@ pub struct Error {
     report: Box<ErrorReport>,
 }
 
-/// What an [`Error`] says: the reason of a failure, and the operation that failed.
+/// The fields of an [`Error`]: the reason of a failure, and the operation that failed.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ErrorReport {
@@ -270,9 +270,12 @@ impl DerefMut for Error {
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.report.fmt(f)
+        f.debug_tuple("Error").field(&self.report).finish()
     }
 }
+
+// Whoever adds a field to an error adds it to its report.
+const _: () = assert!(size_of::<Error>() == size_of::<usize>());
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -80,7 +80,7 @@ impl RankGroup {
         match self {
             #[expect(
                 clippy::cast_possible_truncation,
-                reason = "a number below one of 32 bits has 32 bits"
+                reason = "a rank below a size that is a `u32` fits into a `u32`"
             )]
             Self::First(size) if rank.0 < *size as usize => Some(WorldRank(rank.0 as u32)),
             Self::First(_) => None,

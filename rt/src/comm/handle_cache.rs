@@ -76,7 +76,8 @@ impl SpareHandles {
     }
 }
 
-// A program's own crates reach thread-locals of this one by a call. So these functions are calls, and reach them directly.
+// Code that is inlined into another crate reaches a thread-local of this crate by a function pointer. So the functions that
+// programs call access them here.
 
 /// Returns a handle of `comm`: a cached one if possible, otherwise a clone.
 #[inline(never)]
@@ -107,7 +108,7 @@ pub(super) fn cache_handle(comm: Comm) {
 }
 
 /// Returns the allocation for a call of this program: one that an earlier call has left, or a new one.
-#[inline]
+#[inline(never)]
 pub(super) fn call_allocation(program: &Arc<CollectiveProgram>) -> Box<RunCall> {
     let spare = CALLS.with(|spare| {
         let spare = &mut *spare.try_borrow_mut().ok()?;
@@ -138,7 +139,7 @@ fn room_for(program: &Arc<CollectiveProgram>) -> Box<RunCall> {
 }
 
 /// Caches the allocation of a call that a collective no longer needs.
-#[inline]
+#[inline(never)]
 pub(super) fn cache_call(mut call: Box<RunCall>) {
     let has_handles = SPARE.with(|spare| spare.count.get() > 0);
     call.reducer = None;

@@ -226,8 +226,8 @@ impl<B: RecvBuf> RecvOp<B> {
         Some(self.received(taken))
     }
 
-    /// Makes turns if the engine knows of this receive only as the expected one, and takes the message if it comes. Otherwise
-    /// returns `None`.
+    /// Makes turns if the engine knows of this receive only as the expected one. Returns `Some` of the message, or of `None` if
+    /// it has not come. Does nothing, and returns `None`, for another receive.
     #[inline(always)]
     fn take_expected(&mut self) -> Option<Option<(B, Status)>> {
         let Some(MessageOpState::InFlight(flight)) = &self.state else {

@@ -44,8 +44,8 @@ enum ProgramStage<I: SendBuf, O: RecvBuf> {
     /// The collective completed at its call. The buffers are taken out alone, because a flight, which is much longer, would be
     /// moved with the stage.
     Filled(Option<(I, O)>),
-    /// Dropped by `drop_flight` only, because the compiler would else put a copy of that into every program that waits for a
-    /// collective.
+    /// A collective that did not complete at its call. `take_flight` moves the flight out, and the drop of the future drops one
+    /// that is left. Drop code that the compiler makes would be copied into every program that waits for a collective.
     Flight(ManuallyDrop<CollectiveFlight<I, O>>),
 }
 
@@ -539,27 +539,24 @@ impl<I: SendBuf, O: RecvBuf> Drop for ProgramOp<I, O> {
 impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
     #[inline(never)]
     fn drop_flight(&mut self) {
-        self.detach_flight();
-        drop(take_flight(&mut self.stage));
+        take_flight(&mut self.stage).detach();
     }
+}
 
-    fn detach_flight(&mut self) {
-        if let Some(CollectiveFlight {
-            state: CollectiveState::Disagrees(mismatch),
-            comm,
-            ..
-        }) = self.flight()
-        {
+impl<I: SendBuf, O: RecvBuf> CollectiveFlight<I, O> {
+    /// Lets the collective complete in the background. The rest of the flight is dropped, also if that panics.
+    fn detach(mut self) {
+        if let CollectiveState::Disagrees(mismatch) = &self.state {
             let info = &mismatch.failure.info;
-            comm.shared()
+            self.comm
+                .shared()
                 .with(|engine| engine.core.collectives().forget_outcome(info));
         }
-        if let Some(flight) = self.flight_mut()
-            && !flight.is_single_round_over()
+        if !self.is_single_round_over()
             // The collective does not exist any more if a panic interrupted the change from `SingleRound` to `Run`.
-            && !matches!(flight.state, CollectiveState::Between | CollectiveState::Disagrees(_))
+            && !matches!(self.state, CollectiveState::Between | CollectiveState::Disagrees(_))
         {
-            flight.with_run(|engine, ticket| {
+            self.with_run(|engine, ticket| {
                 engine.core.collectives().detach_run(ticket);
                 engine.flush();
             });

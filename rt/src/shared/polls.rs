@@ -49,8 +49,10 @@ impl RuntimeShared {
         self.poll_after(false, op, waker, take)
     }
 
-    /// Makes the turns of a poll for the expected receive, without ending the calm, and returns what `take` takes of it if its
-    /// message has come. Does nothing, and returns `None`, for another operation.
+    /// Makes the turns of a poll for the expected receive, without ending the calm. Returns `Some` of what `take` takes of it:
+    /// `None` if its message has not come. Does nothing, and returns `None`, for another operation.
+    ///
+    /// If the code of the buffer panics in `take`, the future is dropped, which finishes what the turns have left to do.
     #[inline(always)]
     pub(crate) fn take_expected<R>(
         &self,
