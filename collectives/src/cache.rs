@@ -9,7 +9,7 @@ use ripstop_rt::internal::{
 
 use crate::{
     Tuning,
-    call_spec::{CallSpec, CollectiveKind, PlannedCall},
+    call_spec::{CallSpec, CollectiveKind},
     neighborhood_key::NeighborhoodKey,
     plan::{OperandOrder, RankLayout},
     tuning::AUTO,
@@ -29,7 +29,7 @@ pub(crate) struct LruPrograms<K> {
     entries: SpinLock<Vec<Arc<ProgramEntry<K>>>>,
 }
 
-/// A program that is about to run.
+/// A program that is about to run, and the signature that all ranks must agree on.
 #[derive(Debug)]
 pub(crate) struct CachedProgram {
     pub(crate) program: Arc<CollectiveProgram>,
@@ -90,7 +90,7 @@ impl ProgramCache {
         &self,
         caller: &CallerContext<'_>,
         spec: &CallSpec<'_>,
-        make: impl FnOnce(&CallerContext<'_>, &CallSpec<'_>) -> Result<PlannedCall, String>,
+        make: impl FnOnce(&CallerContext<'_>, &CallSpec<'_>) -> Result<CachedProgram, String>,
     ) -> Result<CachedProgram, String> {
         if spec.fault.is_none()
             && let Some(ready) = self.calls.find(|key| key.is(caller, spec))
@@ -106,13 +106,9 @@ impl ProgramCache {
         &self,
         caller: CallerContext<'_>,
         spec: CallSpec<'_>,
-        make: impl FnOnce(&CallerContext<'_>, &CallSpec<'_>) -> Result<PlannedCall, String>,
+        make: impl FnOnce(&CallerContext<'_>, &CallSpec<'_>) -> Result<CachedProgram, String>,
     ) -> Result<CachedProgram, String> {
-        let PlannedCall { program, signature } = make(&caller, &spec)?;
-        let ready = CachedProgram {
-            program: Arc::new(program),
-            signature,
-        };
+        let ready = make(&caller, &spec)?;
         let key = ProgramKey::of(&caller, &spec);
         let numbers = key.incoming.len() + key.counts.as_ref().map_or(0, |counts| counts.len());
         self.calls.keep(key, &ready, numbers);

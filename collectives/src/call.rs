@@ -15,7 +15,7 @@ use crate::{
     CollectiveOp, Tuning,
     blocks::BlockSource,
     cache::{CachedProgram, CallerContext, ProgramCache},
-    call_spec::{CallSpec, PlannedCall},
+    call_spec::CallSpec,
     op::ReturnBuffers,
     plan::{NodeLayout, RankLayout},
     tuning::{ChoiceContext, machine_of},
@@ -261,7 +261,7 @@ fn make_program<T: Wire>(
     comm: &Comm,
     caller: &CallerContext<'_>,
     spec: &CallSpec<'_>,
-) -> Result<PlannedCall, String> {
+) -> Result<CachedProgram, String> {
     let CallerContext {
         place,
         per_node,

@@ -1,8 +1,8 @@
 //! Non-blocking collectives: [`Collectives`] adds them to a communicator. Each proceeds by itself from its call to its end.
 //!
 //! A call becomes a [`plan`], which is a collective as data. The plan's algorithm is [chosen](mod@choose) by [`cost`], and the
-//! plan is [lowered](lower()) to a program, which the runtime runs. A repeated call reuses its program. The crate also has sums
-//! with the [same bits](reproducible) for every plan.
+//! plan is made a [program](plan::Plan::program), which the runtime runs. A repeated call reuses its program. The crate also has
+//! sums with the [same bits](reproducible) for every plan.
 #![forbid(unsafe_code)]
 
 mod blocks;
@@ -13,7 +13,6 @@ pub mod choose;
 mod collectives;
 pub mod cost;
 mod graph;
-mod lower;
 mod neighborhood;
 mod neighborhood_key;
 pub mod op;
@@ -30,7 +29,6 @@ pub use self::{
     blocks::{AllToAllOp, Block, Blocks, ByBlocks},
     collectives::Collectives,
     graph::Graph,
-    lower::lower,
     neighborhood::{Edges, Neighborhood},
     op::{CollectiveOp, ReductionOp},
     ragged::RaggedOp,

@@ -14,7 +14,6 @@ use crate::{
     cache::{CachedProgram, ProgramCache},
     call::OrderedCall,
     call_spec::BYTES_MAX,
-    lower::lower,
     neighborhood_key::NeighborhoodKey,
     op::{Both, ExchangeOp, NewVec, NewVecOp},
     persistent::{ExchangePlan, PlanProposal},
@@ -334,8 +333,8 @@ impl<'a> BlockLayout<'a> {
             }
         }
         let plan = neighbors(place, &to, &from, edges.pairing);
-        let program =
-            lower::<T>(&plan, input, output, false).map_err(|misfit| misfit.to_string())?;
+        let program = plan.program::<T>(input, output);
+        let program = program.map_err(|misfit| misfit.to_string())?;
         Ok(CachedProgram {
             program: program.into(),
             // Messages tell the lengths of blocks, so the signature does not contain them.

@@ -22,9 +22,8 @@ use ripstop_rt::{
     internal::{
         CommInternals,
         offload::{
-            BufferLens, BufferSpan, CollectiveProgram, CollectiveSignature, CollectiveSpec,
-            CommRank, ErasedReducer, OperandSide, ProgramBuffer, ProgramBuilder, ProgramStepId,
-            StepAction,
+            BufferSpan, CollectiveProgram, CollectiveSignature, CollectiveSpec, CommRank,
+            ErasedReducer, OperandSide, Plan, ProgramBuffer, ProgramStepId, StepAction,
         },
     },
 };
@@ -58,7 +57,7 @@ fn main() {
             for &len in &lens {
                 for (name, make) in OPERATIONS {
                     if wants(name) {
-                        measure(&world, &make(&world, len), len).await;
+                        measure(&world, &make(&world, len / size_of::<f64>()), len).await;
                     }
                 }
             }
@@ -129,45 +128,36 @@ async fn call(
     world.run_program(collective, input, output).await.unwrap()
 }
 
-/// A program under construction. A step that does not fit ends the benchmark.
-struct Making(ProgramBuilder);
+/// A plan under construction, and the lengths of its buffers in elements.
+struct Making {
+    plan: Plan,
+    input: usize,
+    output: usize,
+}
 
 impl Making {
     fn new(world: &Comm, input: usize, output: usize, scratch: usize) -> Self {
-        let lens = BufferLens {
+        let mut plan = Plan::new(world.rank(), world.size());
+        plan.add_scratch(scratch);
+        Self {
+            plan,
             input,
             output,
-            scratch,
-        };
-        Self(ProgramBuilder::new::<f64>(world.size(), lens))
+        }
     }
 
     fn send(&mut self, to: usize, from: BufferSpan, after: &[ProgramStepId]) -> ProgramStepId {
-        self.0
-            .push(
-                StepAction::Send {
-                    to: CommRank(to),
-                    from,
-                },
-                after,
-            )
-            .unwrap()
+        let to = CommRank(to);
+        self.plan.push(StepAction::Send { to, from }, after)
     }
 
     fn recv(&mut self, from: usize, into: BufferSpan, after: &[ProgramStepId]) -> ProgramStepId {
-        self.0
-            .push(
-                StepAction::Recv {
-                    from: CommRank(from),
-                    into,
-                },
-                after,
-            )
-            .unwrap()
+        let from = CommRank(from);
+        self.plan.push(StepAction::Recv { from, into }, after)
     }
 
     fn copy(&mut self, from: BufferSpan, into: BufferSpan) -> ProgramStepId {
-        self.0.push(StepAction::Copy { from, into }, &[]).unwrap()
+        self.plan.push(StepAction::Copy { from, into }, &[])
     }
 
     /// Reduces the data from a partner into the present data.
@@ -183,18 +173,17 @@ impl Making {
         } else {
             OperandSide::Right
         };
-        self.0
+        self.plan
             .push(StepAction::Reduce { from, into, side }, after)
-            .unwrap()
     }
 
     fn finish(self, name: &'static str) -> Operation {
-        let program = Arc::new(self.0.finish());
+        let program = self.plan.program::<f64>(self.input, self.output).unwrap();
         Operation {
             name,
             signature: CollectiveSignature::of(name),
             sums: name == "all_reduce",
-            program,
+            program: Arc::new(program),
         }
     }
 }
@@ -214,10 +203,10 @@ fn barrier(world: &Comm) -> Operation {
 }
 
 /// Broadcast along a binomial tree from rank 0.
-fn bcast(world: &Comm, bytes: usize) -> Operation {
+fn bcast(world: &Comm, len: usize) -> Operation {
     let (rank, size) = (world.rank(), world.size());
-    let mut making = Making::new(world, 0, bytes, 0);
-    let all = ProgramBuffer::Output.span(0, bytes);
+    let mut making = Making::new(world, 0, len, 0);
+    let all = ProgramBuffer::Output.span(0, len);
     let (mut bit, mut here) = (1, Vec::new());
     while bit < size && rank & bit == 0 {
         bit *= 2;
@@ -235,26 +224,26 @@ fn bcast(world: &Comm, bytes: usize) -> Operation {
 }
 
 /// All-reduce by recursive doubling, or for long data by halving and then doubling. Requires a power of two of ranks.
-fn all_reduce(world: &Comm, bytes: usize) -> Operation {
-    if bytes >= 256 << 10 {
-        halving(world, bytes)
+fn all_reduce(world: &Comm, len: usize) -> Operation {
+    if len >= 32 << 10 {
+        halving(world, len)
     } else {
-        doubling(world, bytes)
+        doubling(world, len)
     }
 }
 
-fn doubling(world: &Comm, bytes: usize) -> Operation {
+fn doubling(world: &Comm, len: usize) -> Operation {
     let (rank, size) = (world.rank(), world.size());
     let rounds = size.ilog2() as usize;
-    let mut making = Making::new(world, bytes, bytes, rounds * bytes);
+    let mut making = Making::new(world, len, len, rounds * len);
     let (input, mine) = (
-        ProgramBuffer::Input.span(0, bytes),
-        ProgramBuffer::Output.span(0, bytes),
+        ProgramBuffer::Input.span(0, len),
+        ProgramBuffer::Output.span(0, len),
     );
     let mut last = making.copy(input, mine);
     for round in 0..rounds {
         let partner = rank ^ (1 << round);
-        let theirs = ProgramBuffer::Scratch.span(round * bytes, bytes);
+        let theirs = ProgramBuffer::Scratch.span(round * len, len);
         // The first send does not wait for the copy.
         let send = if round == 0 {
             making.send(partner, input, &[])
@@ -267,10 +256,10 @@ fn doubling(world: &Comm, bytes: usize) -> Operation {
     making.finish("all_reduce")
 }
 
-fn halving(world: &Comm, bytes: usize) -> Operation {
+fn halving(world: &Comm, len: usize) -> Operation {
     let (rank, size) = (world.rank(), world.size());
-    let mut making = Making::new(world, bytes, bytes, bytes);
-    let (mut start, mut half, mut bit) = (0, bytes / 2, size / 2);
+    let mut making = Making::new(world, len, len, len);
+    let (mut start, mut half, mut bit) = (0, len / 2, size / 2);
     let (mut halves, mut last) = (Vec::new(), Vec::new());
     while bit > 0 {
         let partner = rank ^ bit;
@@ -308,11 +297,11 @@ fn halving(world: &Comm, bytes: usize) -> Operation {
     making.finish("all_reduce")
 }
 
-/// All-to-all with a block of `bytes` bytes for each rank.
-fn all_to_all(world: &Comm, bytes: usize) -> Operation {
+/// All-to-all with a block of `len` elements for each rank.
+fn all_to_all(world: &Comm, len: usize) -> Operation {
     let (rank, size) = (world.rank(), world.size());
-    let mut making = Making::new(world, size * bytes, size * bytes, 0);
-    let place = |buffer: ProgramBuffer, of: usize| buffer.span(of * bytes, bytes);
+    let mut making = Making::new(world, size * len, size * len, 0);
+    let place = |buffer: ProgramBuffer, of: usize| buffer.span(of * len, len);
     for distance in 1..size {
         let (to, from) = ((rank + distance) % size, (rank + size - distance) % size);
         making.send(to, place(ProgramBuffer::Input, to), &[]);

@@ -6,8 +6,8 @@ use ripstop::{Comm, Error, ErrorKind, sim::Simulation};
 use ripstop_rt::internal::{
     CommInternals,
     offload::{
-        BufferLens, CollectiveSignature, CollectiveSpec, CommRank, ErasedReducer, ProgramBuffer,
-        ProgramBuilder, ProgramOp, StepAction,
+        CollectiveSignature, CollectiveSpec, CommRank, ErasedReducer, Plan, ProgramBuffer,
+        ProgramOp, StepAction,
     },
 };
 
@@ -18,12 +18,8 @@ use crate::{
 
 /// Sends the root's 8 bytes to every other rank.
 fn collective_of(comm: &Comm, root: usize) -> ProgramOp<[u8; 0], [u64; 1]> {
-    let lens = BufferLens {
-        output: 8,
-        ..BufferLens::default()
-    };
-    let mut builder = ProgramBuilder::new::<u64>(comm.size(), lens);
-    let all = ProgramBuffer::Output.span(0, 8);
+    let mut plan = Plan::new(comm.rank(), comm.size());
+    let all = ProgramBuffer::Output.span(0, 1);
     let others = (0..comm.size()).filter(|rank| *rank != root);
     let actions: Vec<StepAction> = if comm.rank() == root {
         others
@@ -39,12 +35,12 @@ fn collective_of(comm: &Comm, root: usize) -> ProgramOp<[u8; 0], [u64; 1]> {
         }]
     };
     for action in actions {
-        builder.push(action, &[]).unwrap();
+        plan.push(action, &[]);
     }
     let collective = CollectiveSpec {
         name: "bcast",
         signature: CollectiveSignature::of("bcast").with(root as u64),
-        program: builder.finish().into(),
+        program: plan.program::<u64>(0, 1).unwrap().into(),
         reducer: None,
         with_block_events: false,
     };
@@ -238,8 +234,9 @@ async fn alone(comm: &Comm) -> Result<(), Error> {
     let collective = CollectiveSpec {
         name: "nothing",
         signature: CollectiveSignature::of("nothing"),
-        program: ProgramBuilder::new::<u8>(comm.size(), BufferLens::default())
-            .finish()
+        program: Plan::new(comm.rank(), comm.size())
+            .program::<u8>(0, 0)
+            .unwrap()
             .into(),
         reducer: None,
         with_block_events: false,
@@ -339,33 +336,23 @@ fn scratch_without_memory_on_one_rank_ends_the_collective_on_all() {
         ranks::run(2, &[], move |runtime| {
             let world = runtime.world();
             let (me, other) = (world.rank(), 1 - world.rank());
-            let lens = BufferLens {
-                input: len,
-                output: len,
-                // More than any system has addresses for.
-                scratch: if me == 1 { 1 << 60 } else { 0 },
+            let mut plan = Plan::new(me, 2);
+            // More than any system has addresses for.
+            plan.add_scratch(if me == 1 { 1 << 60 } else { 0 });
+            let send = StepAction::Send {
+                to: CommRank(other),
+                from: ProgramBuffer::Input.span(0, len),
             };
-            let mut builder = ProgramBuilder::new::<u8>(2, lens);
-            let from = ProgramBuffer::Input.span(0, len);
-            builder
-                .push(
-                    StepAction::Send {
-                        to: CommRank(other),
-                        from,
-                    },
-                    &[],
-                )
-                .unwrap();
-            let into = ProgramBuffer::Output.span(0, len);
+            plan.push(send, &[]);
             let recv = StepAction::Recv {
                 from: CommRank(other),
-                into,
+                into: ProgramBuffer::Output.span(0, len),
             };
-            builder.push(recv, &[]).unwrap();
+            plan.push(recv, &[]);
             let collective = CollectiveSpec {
                 name: "exchange",
                 signature: CollectiveSignature::of("exchange"),
-                program: builder.finish().into(),
+                program: plan.program::<u8>(len, len).unwrap().into(),
                 reducer: None,
                 with_block_events: false,
             };

@@ -1,12 +1,11 @@
 //! Hand-written collectives.
 
-use ripstop::{Comm, fabric::random::SeededRandom};
+use ripstop::{Comm, Wire, fabric::random::SeededRandom};
 use ripstop_rt::internal::{
     CommInternals,
     offload::{
-        BufferLens, BufferSpan, CollectiveProgram, CollectiveSignature, CollectiveSpec, CommRank,
-        ErasedReducer, OperandSide, ProgramBuffer, ProgramBuilder, ProgramOp, ProgramStepId,
-        StepAction,
+        BufferSpan, CollectiveProgram, CollectiveSignature, CollectiveSpec, CommRank,
+        ErasedReducer, OperandSide, Plan, ProgramBuffer, ProgramOp, ProgramStepId, StepAction,
     },
 };
 
@@ -37,30 +36,20 @@ fn collective(name: &'static str, program: CollectiveProgram) -> CollectiveSpec 
     }
 }
 
-fn push(
-    builder: &mut ProgramBuilder,
-    action: StepAction,
-    after: &[ProgramStepId],
-) -> ProgramStepId {
-    builder
-        .push(action, after)
+fn program<T: Wire>(plan: &Plan, input: usize, output: usize) -> CollectiveProgram {
+    plan.program::<T>(input, output)
         .unwrap_or_else(|misfit| panic!("{misfit}"))
 }
 
 /// Sends every rank's block to every rank, from neighbor to neighbor.
 pub(crate) fn ring(rank: usize, size: usize, block: usize) -> CollectiveProgram {
-    let lens = BufferLens {
-        input: block,
-        output: size * block,
-        scratch: 0,
-    };
-    let mut builder = ProgramBuilder::new::<u8>(size, lens).lookahead(4);
+    let mut plan = Plan::new(rank, size);
     let place = |of: usize| ProgramBuffer::Output.span(of % size * block, block);
     let copy = StepAction::Copy {
         from: ProgramBuffer::Input.span(0, block),
         into: place(rank),
     };
-    let mut here = push(&mut builder, copy, &[]);
+    let mut here = plan.push(copy, &[]);
     for round in 0..size - 1 {
         let send = StepAction::Send {
             to: CommRank((rank + 1) % size),
@@ -70,20 +59,15 @@ pub(crate) fn ring(rank: usize, size: usize, block: usize) -> CollectiveProgram 
             from: CommRank((rank + size - 1) % size),
             into: place(rank + size - round - 1),
         };
-        push(&mut builder, send, &[here]);
-        here = push(&mut builder, recv, &[]);
+        plan.push(send, &[here]);
+        here = plan.push(recv, &[]);
     }
-    builder.finish()
+    program::<u8>(&plan, block, size * block).lookahead(4)
 }
 
 /// Exchanges a block between every two ranks; the blocks of a rank lie at a distance, and in reverse order.
 pub(crate) fn pairwise(rank: usize, size: usize, block: usize) -> CollectiveProgram {
-    let lens = BufferLens {
-        input: size * block,
-        output: size * block,
-        scratch: 0,
-    };
-    let mut builder = ProgramBuilder::new::<u8>(size, lens);
+    let mut plan = Plan::new(rank, size);
     // Half of each block goes from one end, half from the other.
     let half = block / 2;
     let halves = |buffer: ProgramBuffer, of: usize| {
@@ -94,26 +78,26 @@ pub(crate) fn pairwise(rank: usize, size: usize, block: usize) -> CollectiveProg
         from: halves(ProgramBuffer::Input, rank),
         into: halves(ProgramBuffer::Output, rank),
     };
-    push(&mut builder, copy, &[]);
+    plan.push(copy, &[]);
     for distance in 1..size {
         let (to, from) = ((rank + distance) % size, (rank + size - distance) % size);
         let recv = StepAction::Recv {
             from: CommRank(from),
             into: halves(ProgramBuffer::Output, from),
         };
-        push(&mut builder, recv, &[]);
+        plan.push(recv, &[]);
         let send = StepAction::Send {
             to: CommRank(to),
             from: halves(ProgramBuffer::Input, to),
         };
-        push(&mut builder, send, &[]);
+        plan.push(send, &[]);
     }
-    builder.finish()
+    program::<u8>(&plan, size * block, size * block)
 }
 
 /// Makes each rank wait for all others.
 pub(crate) fn dissemination(rank: usize, size: usize) -> CollectiveProgram {
-    let mut builder = ProgramBuilder::new::<u8>(size, BufferLens::default());
+    let mut plan = Plan::new(rank, size);
     let (mut distance, mut last) = (1, None);
     while distance < size {
         let send = StepAction::Send {
@@ -125,31 +109,21 @@ pub(crate) fn dissemination(rank: usize, size: usize) -> CollectiveProgram {
             into: BufferSpan::EMPTY,
         };
         let after: Vec<ProgramStepId> = last.into_iter().collect();
-        let ends = [
-            push(&mut builder, send, &after),
-            push(&mut builder, recv, &after),
-        ];
-        last = Some(push(&mut builder, StepAction::Join, &ends));
+        let ends = [plan.push(send, &after), plan.push(recv, &after)];
+        last = Some(plan.push(StepAction::Join, &ends));
         distance *= 2;
     }
-    builder.finish()
+    program::<u8>(&plan, 0, 0)
 }
 
 /// Combines the outputs of all ranks in rank order, for a power of two of them.
 pub(crate) fn doubling(rank: usize, size: usize, count: usize) -> CollectiveProgram {
-    let bytes = count * size_of::<Map>();
-    let rounds = size.ilog2() as usize;
-    let lens = BufferLens {
-        input: 0,
-        output: bytes,
-        scratch: rounds * bytes,
-    };
-    let mut builder = ProgramBuilder::new::<Map>(size, lens);
-    let mine = ProgramBuffer::Output.span(0, bytes);
+    let mut plan = Plan::new(rank, size);
+    let mine = ProgramBuffer::Output.span(0, count);
     let mut last = None;
-    for round in 0..rounds {
+    for round in 0..size.ilog2() {
         let partner = rank ^ (1 << round);
-        let theirs = ProgramBuffer::Scratch.span(round * bytes, bytes);
+        let theirs = plan.add_scratch(count);
         let after: Vec<ProgramStepId> = last.into_iter().collect();
         let send = StepAction::Send {
             to: CommRank(partner),
@@ -159,10 +133,7 @@ pub(crate) fn doubling(rank: usize, size: usize, count: usize) -> CollectiveProg
             from: CommRank(partner),
             into: theirs,
         };
-        let ends = [
-            push(&mut builder, send, &after),
-            push(&mut builder, recv, &[]),
-        ];
+        let ends = [plan.push(send, &after), plan.push(recv, &[])];
         let reduce = StepAction::Reduce {
             from: theirs,
             into: mine,
@@ -172,9 +143,9 @@ pub(crate) fn doubling(rank: usize, size: usize, count: usize) -> CollectiveProg
                 OperandSide::Right
             },
         };
-        last = Some(push(&mut builder, reduce, &ends));
+        last = Some(plan.push(reduce, &ends));
     }
-    builder.finish()
+    program::<Map>(&plan, 0, count)
 }
 
 #[track_caller]

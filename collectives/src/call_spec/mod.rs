@@ -2,13 +2,13 @@
 
 use ripstop_rt::{
     buffer::Wire,
-    internal::offload::{CollectiveProgram, CollectiveSignature, LocalCopy},
+    internal::offload::{CollectiveSignature, LocalCopy},
 };
 
 use crate::{
     Reduction,
+    cache::CachedProgram,
     choose::{Algorithm, Shape, time_ns},
-    lower::lower,
     plan::{Barrier, BlockPartition, OperandOrder, Plan, RankLayout, UnfitPlan, exscan, scan},
     tuning::ChoiceContext,
 };
@@ -47,12 +47,6 @@ pub(crate) struct CallSpec<'a> {
     pub(crate) op: &'static str,
     /// The fault of an argument, if one was found before the arguments were checked together.
     pub(crate) fault: Option<String>,
-}
-
-/// The program that runs, and the signature that all ranks must agree on.
-pub(crate) struct PlannedCall {
-    pub(crate) program: CollectiveProgram,
-    pub(crate) signature: CollectiveSignature,
 }
 
 impl<'a> CallSpec<'a> {
@@ -248,18 +242,15 @@ impl<'a> CallSpec<'a> {
         &self,
         place: &RankLayout<'_>,
         guide: &ChoiceContext<'_>,
-    ) -> Result<PlannedCall, String> {
+    ) -> Result<CachedProgram, String> {
         let (input, output) = self.buffer_lens(place, size_of::<T>())?;
         let chosen = self.plan(place, guide, size_of::<T>());
         let plan = chosen.plan.map_err(|unfit| unfit.to_string())?;
-        let program = lower::<T>(
-            &plan,
-            input,
-            output,
-            self.is_short(chosen.cost_ns, place.size()),
-        );
-        Ok(PlannedCall {
-            program: program.map_err(|misfit| misfit.to_string())?,
+        let program = plan.program::<T>(input, output);
+        let program = program.map_err(|misfit| misfit.to_string())?;
+        let is_short = self.is_short(chosen.cost_ns, place.size());
+        Ok(CachedProgram {
+            program: program.short(is_short).into(),
             signature: self.signature::<T>(&chosen.algorithm),
         })
     }

@@ -1,8 +1,7 @@
 //! Builds a plan, step by step.
 
 use super::{
-    BlockPartition, BufferSpan, CommRank, OperandSide, Plan, ProgramBuffer, ProgramStepId,
-    RankLayout, StepAction,
+    BlockPartition, BufferSpan, CommRank, OperandSide, Plan, ProgramStepId, RankLayout, StepAction,
 };
 
 /// A step to wait for; `None` if its span was empty, because empty spans take no steps.
@@ -27,7 +26,7 @@ pub(crate) struct PlanBuilder {
 impl PlanBuilder {
     pub(crate) const fn new(place: &RankLayout<'_>) -> Self {
         Self {
-            plan: Plan::empty(place.rank(), place.size()),
+            plan: Plan::new(place.rank(), place.size()),
             fence: Vec::new(),
             phase: 0,
             awaited: Vec::new(),
@@ -105,9 +104,7 @@ impl PlanBuilder {
 
     /// Adds `len` elements of scratch memory.
     pub(crate) const fn scratch(&mut self, len: usize) -> BufferSpan {
-        let start = self.plan.scratch;
-        self.plan.scratch += len;
-        ProgramBuffer::Scratch.span(start, len)
+        self.plan.add_scratch(len)
     }
 
     /// Adds scratch for `slots` messages at a time of up to `len` elements, which are combined and then discarded.
@@ -118,12 +115,12 @@ impl PlanBuilder {
 
     /// Makes all later steps wait for all earlier ones.
     pub(crate) fn fence(&mut self) {
-        let open = (self.phase..self.plan.steps.len()).filter(|step| !self.awaited[*step]);
+        let open = (self.phase..self.plan.len()).filter(|step| !self.awaited[*step]);
         let open: Vec<ProgramStepId> = open.map(ProgramStepId::new).collect();
         if !open.is_empty() {
             self.fence = open;
         }
-        self.phase = self.plan.steps.len();
+        self.phase = self.plan.len();
     }
 
     pub(crate) fn build(self) -> Plan {
@@ -167,9 +164,8 @@ impl PlanBuilder {
         for step in after {
             self.awaited[step.index()] = true;
         }
-        self.plan.edges.extend(after);
         self.awaited.push(false);
-        self.plan.push(action)
+        self.plan.push(action, after)
     }
 }
 

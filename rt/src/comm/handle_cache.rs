@@ -197,10 +197,7 @@ pub(crate) fn clear_all() {
 #[cfg(not(loom))]
 mod tests {
     use super::*;
-    use crate::{
-        Runtime,
-        offload::{BufferLens, ProgramBuilder},
-    };
+    use crate::Runtime;
 
     fn spares() -> usize {
         SPARE.with(|spare| spare.count.get())
@@ -247,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_call_is_kept_only_beside_handles_and_not_after_block_on() {
-        let program = Arc::new(ProgramBuilder::new::<u8>(1, BufferLens::default()).finish());
+        let program = Arc::new(CollectiveProgram::empty(0, 1));
         cache_call(call_allocation(&program));
         assert_eq!(Arc::strong_count(&program), 1);
         let runtime = Runtime::builder().init().unwrap();

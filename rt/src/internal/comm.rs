@@ -8,8 +8,8 @@ use crate::{
     error::Result,
     executor::BackgroundFuture,
     offload::{
-        BufferLens, CollectivePlace, CollectiveSignature, CollectiveSpec, LocalCopy,
-        ProgramBuilder, ProgramOp,
+        CollectivePlace, CollectiveProgram, CollectiveSignature, CollectiveSpec, LocalCopy,
+        ProgramOp,
     },
 };
 
@@ -236,7 +236,7 @@ impl CommInternals for Comm {
         input: I,
         output: O,
     ) -> ProgramOp<I, O> {
-        let nothing = ProgramBuilder::new::<u8>(self.size(), BufferLens::default()).finish();
+        let nothing = CollectiveProgram::empty(self.rank(), self.size());
         let collective = CollectiveSpec::plain(name, nothing);
         self.begin_program(place, collective, Some(sentence), input, output)
     }

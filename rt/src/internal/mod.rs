@@ -28,8 +28,8 @@ pub mod offload {
     pub use crate::offload::{
         BackgroundFuture, BufferLens, BufferSpan, CollectivePlace, CollectiveProgram,
         CollectiveSignature, CollectiveSpec, CommRank, ErasedReducer, LOOKAHEAD, LOOKAHEAD_MIN,
-        LocalCopy, OperandSide, ProgramBuffer, ProgramBuilder, ProgramOp, ProgramStepId,
-        StepAction, StepError, poll_proceed,
+        LocalCopy, OperandSide, Plan, ProgramBuffer, ProgramOp, ProgramStepId, StepAction,
+        StepError, poll_proceed,
     };
 }
 

@@ -1,28 +1,27 @@
-//! Builds programs, checked step by step.
+//! Makes programs of plans: checks each step, and scales it by the size of an element.
 
 use std::{collections::BTreeMap, fmt};
 
 use super::{
-    BufferLens, BufferSpan, CollectiveProgram, CommRank, ElemLayout, LOOKAHEAD, LOOKAHEAD_MIN,
-    LocalCopy, ProgramBuffer, ProgramStep, ProgramStepId, SingleRound, StepAction, lower,
-    span::bytes_of,
+    BufferLens, BufferSpan, CollectiveProgram, CommRank, ElemLayout, LOOKAHEAD, LocalCopy, Plan,
+    ProgramBuffer, ProgramStep, ProgramStepId, SingleRound, StepAction, lower, span::bytes_of,
 };
-use crate::buffer::Wire;
 
-/// Builds a [`CollectiveProgram`] from actions in the order of a plan.
+/// A program that is being made of a plan.
 #[derive(Debug)]
-#[must_use = "call `finish` for the program"]
-pub struct ProgramBuilder {
+pub(super) struct ProgramBuilder {
     program: CollectiveProgram,
+    /// Lengths of the plan's memory areas, in elements.
+    elements: BufferLens,
+    /// For each step of the plan so far, the step of the program whose end is its end.
+    ends: Vec<ProgramStepId>,
     /// Dependencies: the earlier step, then the step that waits for it.
     edges: Vec<(u32, u32)>,
     /// Last message to, or from, each peer.
     last: BTreeMap<(CommRank, PeerDirection), ProgramStepId>,
-    /// Steps that the caller has pushed.
-    asked: u32,
 }
 
-/// Reason why a step does not fit into a program. The text names the argument, its value and the range.
+/// Reason why a plan cannot become a program. The text names the step, its argument, the value and the range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepError {
     step: usize,
@@ -39,20 +38,25 @@ enum PeerDirection {
 const ALIGN_MIN: usize = align_of::<u128>();
 
 impl ProgramBuilder {
-    /// Starts a program for communicators of `ranks` ranks, on elements of type `T` in memory of these lengths in
-    /// bytes.
-    pub fn new<T: Wire>(ranks: usize, lens: BufferLens) -> Self {
-        let elem = ElemLayout {
-            size: size_of::<T>(),
-            align: align_of::<T>(),
+    /// Starts the program of a plan whose buffers have `input` and `output` elements.
+    pub(super) fn new(plan: &Plan, elem: ElemLayout, [input, output]: [usize; 2]) -> Self {
+        let elements = BufferLens {
+            input,
+            output,
+            scratch: plan.scratch(),
+        };
+        let lens = BufferLens {
+            input: bytes_of(elements.input, elem.size),
+            output: bytes_of(elements.output, elem.size),
+            scratch: bytes_of(elements.scratch, elem.size),
         };
         Self {
             program: CollectiveProgram {
-                steps: Vec::new(),
-                waits: Vec::new(),
+                steps: Vec::with_capacity(plan.len()),
+                waits: Vec::with_capacity(plan.len()),
                 successors: Vec::new(),
                 lens,
-                ranks,
+                ranks: plan.size(),
                 elem,
                 lookahead: LOOKAHEAD,
                 reduces: false,
@@ -63,64 +67,38 @@ impl ProgramBuilder {
                 local_copy: None,
                 form: lower::LoweredCache::new(),
             },
+            elements,
+            ends: Vec::with_capacity(plan.len()),
             edges: Vec::new(),
             last: BTreeMap::new(),
-            asked: 0,
         }
     }
 
-    /// Starts a program like [`new`](Self::new), in memory of these lengths in elements. For
-    /// [`push_elements`](Self::push_elements).
-    ///
-    /// # Panics
-    /// Panics if a length has more bytes than a `usize` can count.
-    pub fn in_elements<T: Wire>(ranks: usize, lens: BufferLens) -> Self {
-        let BufferLens {
-            input,
-            output,
-            scratch,
-        } = lens;
-        let [input, output, scratch] =
-            [input, output, scratch].map(|len| bytes_of(len, size_of::<T>()));
-        let lens = BufferLens {
-            input,
-            output,
-            scratch,
-        };
-        Self::new::<T>(ranks, lens)
+    /// Returns the program.
+    pub(super) fn build(mut self, plan: &Plan) -> Result<CollectiveProgram, StepError> {
+        let mut after = Vec::new();
+        for (step, action) in plan.steps() {
+            let before = plan.after(step);
+            self.check(action, before)
+                .map_err(|sentence| self.misfit(sentence))?;
+            after.clear();
+            after.extend(before.iter().map(|step| self.ends[step.index()]));
+            let end = self.push(action.scaled(self.program.elem.size), &after)?;
+            self.ends.push(end);
+        }
+        Ok(self.finish())
     }
 
-    /// Limits how many steps may be in flight at a time, counted from the first unfinished one. Values below
-    /// [`LOOKAHEAD_MIN`] count as that.
-    pub fn lookahead(mut self, steps: usize) -> Self {
-        self.program.lookahead = steps.max(LOOKAHEAD_MIN);
-        self
-    }
-
-    /// Marks the program as too short for an adapter: handing it over takes longer than the collective, or does not
-    /// relieve the host, so messages are used instead. All ranks must agree on this.
-    pub fn short(mut self, short: bool) -> Self {
-        self.program.short = short;
-        self
-    }
-
-    /// Adds a step that begins when the steps in `after` have ended. Returns the step whose end is the end of this
-    /// action.
+    /// Adds an action on bytes. Returns the step whose end is the end of the action.
     ///
     /// A message whose bytes lie in several runs gets scratch memory and a separate copy step, because the engine sends
     /// and receives only contiguous bytes.
-    ///
-    /// # Errors
-    /// A rank or a span is out of range, a span does not consist of whole elements, two spans have different lengths or
-    /// overlap, the action writes to the input, or `after` has a step that is not before this one.
-    pub fn push(
+    fn push(
         &mut self,
         action: StepAction,
         after: &[ProgramStepId],
     ) -> Result<ProgramStepId, StepError> {
-        self.check(&action, after)
-            .map_err(|sentence| self.misfit(sentence))?;
-        let step = match action {
+        match action {
             StepAction::Send { to, from } if !from.is_contiguous() => {
                 let room = self.room(from.len)?;
                 let packed = self.add(StepAction::Copy { from, into: room }, after)?;
@@ -132,30 +110,10 @@ impl ProgramBuilder {
                 self.add(StepAction::Copy { from: room, into }, &[here])
             }
             action => self.add(action, after),
-        }?;
-        self.asked += 1;
-        Ok(step)
+        }
     }
 
-    /// Adds a step like [`push`](Self::push), whose spans count elements instead of bytes.
-    ///
-    /// # Errors
-    /// The same as of [`push`](Self::push).
-    ///
-    /// # Panics
-    /// Panics if a span has more bytes than a `usize` can count.
-    pub fn push_elements(
-        &mut self,
-        action: StepAction,
-        after: &[ProgramStepId],
-    ) -> Result<ProgramStepId, StepError> {
-        let size = self.program.elem.size;
-        self.push(action.scaled(size), after)
-    }
-
-    /// Returns the program.
-    #[must_use]
-    pub fn finish(self) -> CollectiveProgram {
+    fn finish(self) -> CollectiveProgram {
         let Self {
             mut program,
             mut edges,
@@ -194,6 +152,7 @@ impl ProgramBuilder {
                     .to_owned(),
             ));
         };
+        let number = u32::try_from(self.ends.len()).unwrap_or(u32::MAX); // a plan has less than 2^32 steps
         let id = ProgramStepId(at);
         self.edges.extend(after.iter().map(|step| (step.0, at)));
         let mut waits = u32::try_from(after.len()).unwrap_or(u32::MAX);
@@ -215,7 +174,7 @@ impl ProgramBuilder {
             action,
             frees: 0..0,
             next: None,
-            number: self.asked,
+            number,
         });
         Ok(id)
     }
@@ -233,7 +192,7 @@ impl ProgramBuilder {
     }
 
     fn check(&self, action: &StepAction, after: &[ProgramStepId]) -> Result<(), String> {
-        let steps = self.program.steps.len();
+        let steps = self.ends.len();
         if let Some(step) = after.iter().find(|step| step.index() >= steps) {
             return Err(format!(
                 "it waits for step {step}, which does not precede it"
@@ -296,21 +255,15 @@ impl ProgramBuilder {
             input,
             output,
             scratch,
-        } = self.program.lens;
+        } = self.elements;
         let room = match span.buffer {
             ProgramBuffer::Input => input,
             ProgramBuffer::Output => output,
             ProgramBuffer::Scratch => scratch,
         };
         if span.bounds().is_none_or(|bounds| bounds.end > room) {
-            return Err(format!("`{name}` is {span:?} of a buffer of {room} bytes"));
-        }
-        let size = self.program.elem.size;
-        let whole = |bytes: usize| bytes.is_multiple_of(size);
-        let runs = span.is_contiguous() || whole(span.run) && whole(span.stride.unsigned_abs());
-        if !(whole(span.start) && whole(span.len) && runs) {
             return Err(format!(
-                "`{name}` is {span:?}, which is not made of elements of {size} bytes"
+                "`{name}` is {span:?} of a buffer of {room} elements"
             ));
         }
         Ok(())
@@ -318,7 +271,7 @@ impl ProgramBuilder {
 
     fn misfit(&self, sentence: String) -> StepError {
         StepError {
-            step: self.asked as usize,
+            step: self.ends.len(),
             sentence,
         }
     }

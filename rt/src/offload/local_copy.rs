@@ -1,6 +1,6 @@
 //! What a collective of one rank does: it copies its input to its output, or leaves its one buffer as it is.
 
-use super::{BufferLens, BufferSpan, CollectiveProgram, ProgramBuffer, ProgramBuilder, StepAction};
+use super::{BufferLens, CollectiveProgram, Plan, ProgramBuffer, StepAction};
 use crate::buffer::{RecvBuf, SendBuf, Wire, room};
 
 /// The work of a program of one rank, which needs no run: it is done when the collective is called.
@@ -31,9 +31,8 @@ impl LocalCopy {
             (None, _) if output == 0 => Some(Self::Bytes(0)),
             (Some(StepAction::Copy { from, into }), None) => {
                 let whole = ProgramBuffer::Input.span(0, input);
-                let is_whole = is_same(from, &whole) && into.buffer == ProgramBuffer::Output;
-                let fills = into.is_contiguous() && (into.start, into.len) == (0, output);
-                (is_whole && fills).then_some(Self::Bytes(input))
+                let all = ProgramBuffer::Output.span(0, output);
+                ((*from, *into) == (whole, all)).then_some(Self::Bytes(input))
             }
             _ => None,
         }
@@ -59,28 +58,18 @@ impl LocalCopy {
 
     /// Returns the program that does the same, for a call that cannot complete at once.
     pub(crate) fn program<T: Wire>(self, output: &[T]) -> CollectiveProgram {
-        let lens = |input, output| BufferLens {
-            input,
-            output,
-            scratch: 0,
+        let mut plan = Plan::new(0, 1);
+        let (input, output) = match self {
+            Self::InPlace => (0, output.len()),
+            Self::Bytes(bytes) => {
+                let len = bytes / size_of::<T>();
+                let from = ProgramBuffer::Input.span(0, len);
+                let into = ProgramBuffer::Output.span(0, len);
+                plan.push(StepAction::Copy { from, into }, &[]);
+                (len, len)
+            }
         };
-        let Self::Bytes(bytes) = self else {
-            return ProgramBuilder::new::<T>(1, lens(0, size_of_val(output))).finish();
-        };
-        let mut builder = ProgramBuilder::new::<T>(1, lens(bytes, bytes));
-        let copied = builder.push(
-            StepAction::Copy {
-                from: ProgramBuffer::Input.span(0, bytes),
-                into: ProgramBuffer::Output.span(0, bytes),
-            },
-            &[],
-        );
-        copied.expect("a copy of whole elements from one buffer to another");
-        builder.finish()
+        plan.program::<T>(input, output)
+            .expect("a copy of all elements from one buffer to the other")
     }
-}
-
-fn is_same(one: &BufferSpan, other: &BufferSpan) -> bool {
-    one.is_contiguous()
-        && (one.buffer, one.start, one.len) == (other.buffer, other.start, other.len)
 }

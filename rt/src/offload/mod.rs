@@ -1,21 +1,23 @@
 //! Collectives as programs that a driver, or the engine on its behalf, carries out without the application.
 //!
 //! A [`CollectiveProgram`] is the part of one rank: steps on the bytes of three memory areas, each of which begins after the
-//! steps that it waits for. It is pure data, made by a [`ProgramBuilder`] that checks it. It can run any number of times, and
-//! also on several ranks if it is the same for them. `CommInternals::run_program` runs it by collective slots, messages or task
-//! lists, as settings and driver allow. The rules for authors of programs are the rules of the plans that they come from:
+//! steps that it waits for. It is pure data, made of a [`Plan`], which counts elements and is all that algorithms know. A program
+//! can run any number of times, and also on several ranks if it is the same for them. `CommInternals::run_program` runs it by
+//! collective slots, messages or task lists, as settings and driver allow. What that needs (the order of a single round, the task
+//! lists) is derived from the program. The rules for authors of plans are:
 //!
 //! - A step begins when all the steps that it waits for have ended. Steps without an order may run at the same time.
 //! - The k-th send from one rank to another, in list order, matches the k-th receive there from it. So a send begins
 //!   only after the earlier sends in the list to the same rank have begun, and likewise a receive.
 //! - A step may be held back until all but a few of the earlier steps in the list have ended: see
-//!   [`ProgramBuilder::lookahead`].
+//!   [`CollectiveProgram::lookahead`].
 //!
-//! Programs are not for users: the crate `ripstop-collectives` lowers its plans to programs.
+//! Plans are not for users: the crate `ripstop-collectives` makes them.
 
 mod builder;
 mod local_copy;
 pub(crate) mod lower;
+mod plan;
 mod signature;
 mod single_round;
 mod span;
@@ -29,10 +31,12 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
+use self::builder::ProgramBuilder;
 pub(crate) use self::single_round::{MOVED_MAX, SingleRound};
 pub use self::{
-    builder::{ProgramBuilder, StepError},
+    builder::StepError,
     local_copy::LocalCopy,
+    plan::Plan,
     signature::CollectiveSignature,
     span::{BufferSpan, ProgramBuffer},
 };
@@ -206,11 +210,33 @@ pub(crate) struct ProgramStep {
 
 /// A program that does nothing, used in place of a program that has been moved away.
 static NOTHING: LazyLock<Arc<CollectiveProgram>> =
-    LazyLock::new(|| Arc::new(ProgramBuilder::new::<u8>(1, BufferLens::default()).finish()));
+    LazyLock::new(|| Arc::new(CollectiveProgram::empty(0, 1)));
 
 impl CollectiveProgram {
     pub(crate) fn nothing() -> &'static Arc<Self> {
         &NOTHING
+    }
+
+    /// Returns the program of a rank that does nothing in a collective.
+    pub(crate) fn empty(rank: usize, size: usize) -> Self {
+        let program = Plan::new(rank, size).program::<u8>(0, 0);
+        program.expect("a plan without steps")
+    }
+
+    /// Limits how many steps may be in flight at a time, counted from the first unfinished one. Values below
+    /// [`LOOKAHEAD_MIN`] count as that.
+    #[must_use]
+    pub fn lookahead(mut self, steps: usize) -> Self {
+        self.lookahead = steps.max(LOOKAHEAD_MIN);
+        self
+    }
+
+    /// Marks the program as too short for an adapter: handing it over takes longer than the collective, or does not
+    /// relieve the host, so messages are used instead. All ranks must agree on this.
+    #[must_use]
+    pub const fn short(mut self, short: bool) -> Self {
+        self.short = short;
+        self
     }
 
     /// Returns the number of steps.
@@ -243,7 +269,7 @@ impl CollectiveProgram {
         self.reduces
     }
 
-    /// Returns true if the program is [too short](ProgramBuilder::short) for task lists.
+    /// Returns true if the program is [too short](Self::short) for task lists.
     #[must_use]
     pub const fn is_short(&self) -> bool {
         self.short

@@ -119,26 +119,21 @@ fn fills_scratch(program: &CollectiveProgram, waits: &[bool]) -> bool {
 #[cfg(test)]
 mod tests {
     use crate::offload::{
-        BufferLens, CollectiveProgram, CommRank, OperandSide, ProgramBuilder,
-        single_round::SLOT_MESSAGE_MAX,
+        CollectiveProgram, CommRank, OperandSide, Plan, single_round::SLOT_MESSAGE_MAX,
     };
     use crate::offload::{
         ProgramBuffer::Input, ProgramBuffer::Output, ProgramBuffer::Scratch, StepAction,
     };
 
     fn program(steps: &[(StepAction, &[usize])]) -> CollectiveProgram {
-        let lens = BufferLens {
-            input: 100_000,
-            output: 64,
-            scratch: 100_000,
-        };
-        let mut builder = ProgramBuilder::new::<u64>(4, lens);
+        let mut plan = Plan::new(0, 4);
+        plan.add_scratch(100_000);
         let mut made = Vec::new();
         for (action, after) in steps {
             let after: Vec<_> = after.iter().map(|&at| made[at]).collect();
-            made.push(builder.push(*action, &after).unwrap());
+            made.push(plan.push(*action, &after));
         }
-        builder.finish()
+        plan.program::<u8>(100_000, 64).unwrap()
     }
 
     fn send(to: usize, len: usize) -> StepAction {

@@ -97,14 +97,14 @@ impl BufferSpan {
 
     /// Returns the bytes of a span that counts elements of `size` bytes.
     pub(super) fn scaled(self, size: usize) -> Self {
-        let stride = bytes_of(self.stride.unsigned_abs(), size).cast_signed();
-        Self {
-            buffer: self.buffer,
-            start: bytes_of(self.start, size),
-            len: bytes_of(self.len, size),
-            run: bytes_of(self.run, size),
-            stride: stride * self.stride.signum(),
+        let row = self
+            .buffer
+            .span(bytes_of(self.start, size), bytes_of(self.len, size));
+        if self.is_contiguous() {
+            return row;
         }
+        let stride = bytes_of(self.stride.unsigned_abs(), size).cast_signed();
+        row.in_runs(bytes_of(self.run, size), stride * self.stride.signum())
     }
 
     /// Returns true if all bytes are contiguous.

@@ -1,10 +1,10 @@
-//! Tests of spans, byte by byte, and of what a builder refuses.
+//! Tests of spans, byte by byte, and of which plans are refused.
 
 use proptest::prelude::{Strategy, prop_assert, prop_assert_eq, proptest};
 
 use super::{
-    BufferLens, BufferSpan, CommRank, OperandSide, ProgramBuffer, ProgramBuilder, ProgramStepId,
-    StepAction,
+    BufferSpan, CollectiveProgram, CommRank, OperandSide, Plan, ProgramBuffer, ProgramStepId,
+    StepAction, StepError,
 };
 
 /// Returns the bytes of a span, in order.
@@ -70,22 +70,24 @@ proptest! {
     }
 }
 
-const LENS: BufferLens = BufferLens {
-    input: 64,
-    output: 64,
-    scratch: 64,
-};
-
-/// Returns the error of a builder of 8-byte elements.
-fn refusal(action: StepAction) -> String {
-    let mut builder = ProgramBuilder::new::<u64>(4, LENS);
-    let misfit = builder.push(action, &[]).expect_err("it does not fit");
-    misfit.to_string()
+/// Makes the program of these steps, each of which waits for the one before it, on buffers of 8 elements of 8 bytes.
+fn program(steps: &[StepAction]) -> Result<CollectiveProgram, StepError> {
+    let mut plan = Plan::new(0, 4);
+    plan.add_scratch(8);
+    let mut last = Vec::new();
+    for &action in steps {
+        last = vec![plan.push(action, &last)];
+    }
+    plan.program::<u64>(8, 8)
 }
 
 #[test]
 fn what_does_not_fit_is_refused_by_name() {
-    let whole = ProgramBuffer::Output.span(0, 64);
+    let refusal = |action| {
+        let misfit = program(&[StepAction::Join, action]).expect_err("it does not fit");
+        misfit.to_string()
+    };
+    let whole = ProgramBuffer::Output.span(0, 8);
     let send = |to, from| {
         refusal(StepAction::Send {
             to: CommRank(to),
@@ -94,61 +96,64 @@ fn what_does_not_fit_is_refused_by_name() {
     };
     assert_eq!(
         send(4, whole),
-        "step 0: `to` is rank 4, and there are ranks 0..4"
+        "step 1: `to` is rank 4, and there are ranks 0..4"
     );
-    assert!(send(0, ProgramBuffer::Input.span(8, 64)).contains("of a buffer of 64 bytes"));
-    assert!(send(0, ProgramBuffer::Input.span(usize::MAX, 8)).contains("of a buffer"));
-    assert!(send(0, ProgramBuffer::Input.span(4, 8)).contains("elements of 8 bytes"));
-    assert!(send(0, whole.in_runs(0, 8)).contains("of a buffer"));
-    assert!(send(0, whole.in_runs(8, isize::MIN)).contains("of a buffer"));
+    assert!(send(0, ProgramBuffer::Input.span(1, 8)).contains("of a buffer of 8 elements"));
+    assert!(send(0, ProgramBuffer::Input.span(usize::MAX, 1)).contains("of a buffer"));
+    assert!(send(0, whole.in_runs(0, 1)).contains("of a buffer"));
+    assert!(send(0, whole.in_runs(1, isize::MIN)).contains("of a buffer"));
     let copy = |from, into| refusal(StepAction::Copy { from, into });
-    assert!(copy(whole, ProgramBuffer::Input.span(0, 64)).contains("cannot write the input"));
-    assert!(copy(whole, ProgramBuffer::Scratch.span(0, 32)).contains("different lengths"));
+    assert!(copy(whole, ProgramBuffer::Input.span(0, 8)).contains("cannot write the input"));
+    assert!(copy(whole, ProgramBuffer::Scratch.span(0, 4)).contains("different lengths"));
     assert!(
         copy(
-            ProgramBuffer::Output.span(0, 16),
-            ProgramBuffer::Output.span(8, 16)
+            ProgramBuffer::Output.span(0, 2),
+            ProgramBuffer::Output.span(1, 2)
         )
         .contains("overlap")
     );
-    let dense = ProgramBuffer::Scratch.span(0, 32).in_runs(16, 8);
-    assert!(copy(ProgramBuffer::Output.span(0, 32), dense).contains("its runs overlap"));
-    let mut builder = ProgramBuilder::new::<u64>(4, LENS);
-    let misfit = builder
-        .push(StepAction::Join, &[ProgramStepId(0)])
-        .expect_err("itself");
+    let dense = ProgramBuffer::Scratch.span(0, 4).in_runs(2, 1);
+    assert!(copy(ProgramBuffer::Output.span(0, 4), dense).contains("its runs overlap"));
+    let mut plan = Plan::new(0, 4);
+    plan.push(StepAction::Join, &[ProgramStepId(0)]);
+    let misfit = plan.program::<u64>(0, 0).expect_err("it waits for itself");
     assert!(misfit.to_string().contains("does not precede it"));
 }
 
 #[test]
+fn elements_become_bytes_wherever_a_span_lies() {
+    let copy = StepAction::Copy {
+        from: ProgramBuffer::Input.span(6, 4).in_runs(2, -3),
+        // A span of one run is contiguous, whatever its stride.
+        into: ProgramBuffer::Output.span(1, 4).in_runs(5, isize::MAX),
+    };
+    let program = program(&[copy]).expect("good");
+    let lens = program.lens();
+    assert_eq!([lens.input, lens.output, lens.scratch], [64; 3]);
+    let bytes = StepAction::Copy {
+        from: ProgramBuffer::Input.span(48, 32).in_runs(16, -24),
+        into: ProgramBuffer::Output.span(8, 32),
+    };
+    assert!(program.actions().eq([&bytes]));
+}
+
+#[test]
 fn messages_in_runs_go_by_scratch_memory_of_their_own() {
-    let mut builder = ProgramBuilder::new::<u64>(4, LENS);
-    let runs = ProgramBuffer::Output.span(0, 32).in_runs(8, 16);
-    let first = builder
-        .push(
-            StepAction::Recv {
-                from: CommRank(1),
-                into: runs,
-            },
-            &[],
-        )
-        .expect("good");
+    let runs = ProgramBuffer::Output.span(0, 4).in_runs(1, 2);
+    let recv = StepAction::Recv {
+        from: CommRank(1),
+        into: runs,
+    };
     let reduce = StepAction::Reduce {
         from: runs,
-        into: ProgramBuffer::Scratch.span(0, 32),
+        into: ProgramBuffer::Scratch.span(0, 4),
         side: OperandSide::Left,
     };
-    let second = builder.push(reduce, &[first]).expect("good");
-    builder
-        .push(
-            StepAction::Send {
-                to: CommRank(1),
-                from: runs,
-            },
-            &[second],
-        )
-        .expect("good");
-    let program = builder.finish();
+    let send = StepAction::Send {
+        to: CommRank(1),
+        from: runs,
+    };
+    let program = program(&[recv, reduce, send]).expect("good");
     assert_eq!((program.len(), program.lens().scratch), (5, 128));
     assert!(program.reduces());
     let rows = program.actions().filter(|action| match action {

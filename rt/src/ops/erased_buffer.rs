@@ -372,27 +372,17 @@ unsafe fn grow<T>(room: *mut u8, bytes: usize) -> Option<BufferArea> {
 #[cfg(test)]
 mod tests {
     use super::{ErasedBuffer, ProgramBuffers};
-    use crate::offload::{BufferLens, CommRank, ProgramBuffer, ProgramBuilder, StepAction};
+    use crate::offload::{CommRank, Plan, ProgramBuffer, StepAction};
 
     #[test]
     fn output_has_values_where_peers_put_and_count_by_themselves() {
-        let lens = BufferLens {
-            input: 0,
-            output: 9,
-            scratch: 0,
+        let recv = StepAction::Recv {
+            from: CommRank(1),
+            into: ProgramBuffer::Output.span(0, 9),
         };
-        let mut builder = ProgramBuilder::new::<u8>(2, lens);
-        let into = ProgramBuffer::Output.span(0, 9);
-        builder
-            .push(
-                StepAction::Recv {
-                    from: CommRank(1),
-                    into,
-                },
-                &[],
-            )
-            .unwrap();
-        let program = builder.finish();
+        let mut plan = Plan::new(0, 2);
+        plan.push(recv, &[]);
+        let program = plan.program::<u8>(0, 9).unwrap();
         for by_lists in [false, true] {
             let mut output = vec![3_u8; 9];
             output.clear();

@@ -33,11 +33,8 @@ fn plans_of_trees_and_doublings_grow_with_the_logarithm() {
             ];
             for plan in plans {
                 assert!(plan.len() <= 5 * lg + 5, "{} steps of {lg}", plan.len());
-                assert!(
-                    plan.edges.len() <= lg * lg + 5 * lg,
-                    "{} edges of {lg}",
-                    plan.edges.len()
-                );
+                let edges: usize = plan.steps().map(|(step, _)| plan.after(step).len()).sum();
+                assert!(edges <= lg * lg + 5 * lg, "{edges} edges of {lg}");
             }
         }
     }

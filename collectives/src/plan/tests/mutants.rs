@@ -4,8 +4,7 @@ use ripstop_fabric::random::SeededRandom;
 
 use super::{Case, Wrong, cases};
 use crate::plan::{
-    LOOKAHEAD_MIN, OperandOrder, OperandSide, Plan, PlanStep, ProgramStepId, StepAction,
-    check::ExecutorRules,
+    LOOKAHEAD_MIN, OperandOrder, OperandSide, Plan, ProgramStepId, StepAction, check::ExecutorRules,
 };
 
 /// Sizes that fold, sizes that do not, and sizes that fill nodes with several ranks.
@@ -45,8 +44,8 @@ fn a_plan_without_one_of_its_dependencies_is_caught() {
     for size in SIZES {
         cases::each(size, &mut |case| {
             for rank in 0..size {
-                for edge in 0..case.plans[rank].edges.len() {
-                    let survives = case.with(rank, |plan| plan.drop_edge(edge)).is_ok();
+                for edge in 0..edges(&case.plans[rank]) {
+                    let survives = case.with(rank, |steps| drop_edge(steps, edge)).is_ok();
                     assert!(
                         !survives || case.is_patient(),
                         "{} of {size}: edge {edge} of rank {rank}",
@@ -67,14 +66,14 @@ fn a_plan_without_one_of_its_dependencies_is_caught() {
 #[test]
 fn a_plan_without_one_of_its_steps_is_caught() {
     // A phase may end without need; its end is not tested here.
-    let is_join = |plan: &Plan, step: usize| matches!(plan.steps[step].action, StepAction::Join);
-    caught(|_, plan, step| (!is_join(plan, step)).then(|| plan.drop_step(step)));
+    let is_join = |steps: &[Step], step: usize| matches!(steps[step].0, StepAction::Join);
+    caught(|_, _, steps, step| (!is_join(steps, step)).then(|| drop_step(steps, step)));
 }
 
 #[test]
 fn a_reduction_with_its_operands_exchanged_is_caught() {
-    caught(|case, plan, step| {
-        let StepAction::Reduce { side, .. } = &mut plan.steps[step].action else {
+    caught(|case, _, steps, step| {
+        let StepAction::Reduce { side, .. } = &mut steps[step].0 else {
             return None;
         };
         *side = match side {
@@ -87,9 +86,9 @@ fn a_reduction_with_its_operands_exchanged_is_caught() {
 
 #[test]
 fn a_message_to_another_rank_is_caught() {
-    caught(|_, plan, step| {
-        let (rank, size) = (plan.rank, plan.size);
-        let StepAction::Send { to, .. } = &mut plan.steps[step].action else {
+    caught(|case, rank, steps, step| {
+        let size = case.plans.len();
+        let StepAction::Send { to, .. } = &mut steps[step].0 else {
             return None;
         };
         to.0 = (to.0 + 1) % size;
@@ -99,8 +98,8 @@ fn a_message_to_another_rank_is_caught() {
 
 #[test]
 fn data_from_the_wrong_element_is_caught() {
-    caught(|_, plan, step| {
-        match &mut plan.steps[step].action {
+    caught(|_, _, steps, step| {
+        match &mut steps[step].0 {
             StepAction::Send { from, .. } if from.len > 0 => from.start += 1,
             StepAction::Recv { into, .. } if into.len > 0 => into.start += 1,
             StepAction::Copy { from, .. } => from.start += 1,
@@ -111,15 +110,16 @@ fn data_from_the_wrong_element_is_caught() {
 }
 
 /// Checks that every case fails with one step of one rank changed, wherever `change` applies.
-fn caught(mut change: impl FnMut(&Case, &mut Plan, usize) -> Option<()>) {
+fn caught(mut change: impl FnMut(&Case, usize, &mut Steps, usize) -> Option<()>) {
     let mut mutants = 0;
     for size in SIZES {
         cases::each(size, &mut |case| {
             for rank in 0..size {
                 for step in 0..case.plans[rank].len() {
                     let mut applied = false;
-                    let proven =
-                        case.with(rank, |plan| applied = change(&case, plan, step).is_some());
+                    let proven = case.with(rank, |steps| {
+                        applied = change(&case, rank, steps, step).is_some();
+                    });
                     if !applied {
                         continue;
                     }
@@ -136,40 +136,53 @@ fn caught(mut change: impl FnMut(&Case, &mut Plan, usize) -> Option<()>) {
     assert!(mutants > 1000, "{mutants}");
 }
 
+/// The actions of a plan, and the steps that each waits for.
+type Steps = Vec<Step>;
+type Step = (StepAction, Vec<ProgramStepId>);
+
 impl Case {
-    fn with(&self, rank: usize, change: impl FnOnce(&mut Plan)) -> Result<(), Wrong> {
+    /// Checks the case with changed steps of one rank.
+    fn with(&self, rank: usize, change: impl FnOnce(&mut Steps)) -> Result<(), Wrong> {
         let mut plans = self.plans.clone();
-        change(&mut plans[rank]);
+        let plan = &mut plans[rank];
+        let steps = plan.steps();
+        let mut steps = steps
+            .map(|(step, action)| (*action, plan.after(step).to_vec()))
+            .collect();
+        change(&mut steps);
+        let mut changed = Plan::new(rank, plan.size());
+        changed.add_scratch(plan.scratch());
+        for (action, after) in steps {
+            changed.push(action, &after);
+        }
+        *plan = changed;
         let rules = [ExecutorRules::strict(LOOKAHEAD_MIN), ExecutorRules::eager()];
         self.prove(&plans, &rules, &mut SeededRandom::new(1))
     }
 }
 
-impl Plan {
-    fn drop_edge(&mut self, edge: usize) {
-        self.edges.remove(edge);
-        for step in &mut self.steps {
-            let moved = |end: usize| end - usize::from(end > edge);
-            step.after = moved(step.after.start)..moved(step.after.end);
-        }
-    }
+fn edges(plan: &Plan) -> usize {
+    plan.steps().map(|(step, _)| plan.after(step).len()).sum()
+}
 
-    /// Removes a step. Steps that waited for it no longer wait for it.
-    fn drop_step(&mut self, dropped: usize) {
-        let steps: Vec<PlanStep> = self.steps.clone();
-        let edges = std::mem::take(&mut self.edges);
-        self.steps.clear();
-        for (index, step) in steps.into_iter().enumerate() {
-            if index == dropped {
-                continue;
-            }
-            let kept = edges[step.after]
-                .iter()
-                .map(|edge| edge.index())
-                .filter(|edge| *edge != dropped);
-            self.edges
-                .extend(kept.map(|edge| ProgramStepId::new(edge - usize::from(edge > dropped))));
-            self.push(step.action);
+/// Removes one of all dependencies, counted in the order of the steps.
+fn drop_edge(steps: &mut [Step], mut edge: usize) {
+    for (_, after) in steps {
+        if edge < after.len() {
+            after.remove(edge);
+            return;
+        }
+        edge -= after.len();
+    }
+}
+
+/// Removes a step. Steps that waited for it no longer wait for it.
+fn drop_step(steps: &mut Steps, dropped: usize) {
+    steps.remove(dropped);
+    for (_, after) in steps {
+        after.retain(|step| step.index() != dropped);
+        for step in after {
+            *step = ProgramStepId::new(step.index() - usize::from(step.index() > dropped));
         }
     }
 }

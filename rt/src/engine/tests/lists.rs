@@ -28,7 +28,7 @@ use crate::{
     },
     error::ErrorKind,
     group::{RankGroup, WorldRank},
-    offload::{BufferLens, CommRank, ProgramBuffer, ProgramBuilder, StepAction},
+    offload::{CommRank, Plan, ProgramBuffer, StepAction},
     ops::{OpState, ProgramBuffers},
     proto::wire::{self, AbortHeader, HeaderBase, WireKind},
 };
@@ -312,31 +312,27 @@ fn over(adapter: Adapter) -> Engine {
 }
 
 fn call(rank: usize) -> RunCall {
-    let (input, output) = [(BLOCK, 0), (0, BLOCK)][rank];
-    let lens = BufferLens {
-        input,
-        output,
-        scratch: 0,
-    };
+    let (input, output) = [(COUNT, 0), (0, COUNT)][rank];
     let step = match rank {
         0 => StepAction::Send {
             to: CommRank(1),
-            from: ProgramBuffer::Input.span(0, BLOCK),
+            from: ProgramBuffer::Input.span(0, COUNT),
         },
         _ => StepAction::Recv {
             from: CommRank(0),
-            into: ProgramBuffer::Output.span(0, BLOCK),
+            into: ProgramBuffer::Output.span(0, COUNT),
         },
     };
-    let mut builder = ProgramBuilder::new::<u64>(2, lens);
-    builder.push(step, &[]).expect("it fits");
+    let mut plan = Plan::new(rank, 2);
+    plan.push(step, &[]);
+    let program = plan.program::<u64>(input, output).expect("it fits");
     RunCall {
         ctx: CTX + 1,
         tag: 0,
         sig: 5,
         at: Location::caller(),
         group: RankGroup::First(2),
-        program: Arc::new(builder.finish()),
+        program: Arc::new(program),
         reducer: None,
         refused: None,
         request: ExecutionRequest::TaskLists,
@@ -345,13 +341,8 @@ fn call(rank: usize) -> RunCall {
 }
 
 fn buffers(rank: usize) -> ProgramBuffers<Vec<u64>, Vec<u64>> {
-    let (input, output) = [(BLOCK, 0), (0, BLOCK)][rank];
-    ProgramBuffers::new(
-        vec![1; input / 8],
-        vec![0; output / 8],
-        &call(rank).program,
-        true,
-    )
+    let (input, output) = [(COUNT, 0), (0, COUNT)][rank];
+    ProgramBuffers::new(vec![1; input], vec![0; output], &call(rank).program, true)
 }
 
 #[test]
@@ -535,7 +526,7 @@ fn a_program_whose_end_is_counted_before_the_rest_is_not_over() {
     script.lock().unwrap().begin = true;
     let mut engine = over(adapter);
     let call = chain();
-    let buffers = ProgramBuffers::new(Vec::new(), vec![0; BLOCK / 8], &call.program, true);
+    let buffers = ProgramBuffers::new(Vec::new(), vec![0; COUNT], &call.program, true);
     let ticket: RunTicket<Vec<u64>, Vec<u64>> = engine.run(call, buffers, None);
     for over in [false, true] {
         // The counter of completed tasks first, then the one for which the copy waits.
@@ -557,26 +548,21 @@ fn a_program_whose_end_is_counted_before_the_rest_is_not_over() {
 
 /// Returns a call that receives a block and copies it.
 fn chain() -> RunCall {
-    let lens = BufferLens {
-        input: 0,
-        output: BLOCK,
-        scratch: BLOCK,
-    };
-    let [scratch, output] =
-        [ProgramBuffer::Scratch, ProgramBuffer::Output].map(|buffer| buffer.span(0, BLOCK));
+    let mut plan = Plan::new(1, 2);
+    let scratch = plan.add_scratch(COUNT);
     let recv = StepAction::Recv {
         from: CommRank(0),
         into: scratch,
     };
     let copy = StepAction::Copy {
         from: scratch,
-        into: output,
+        into: ProgramBuffer::Output.span(0, COUNT),
     };
-    let mut builder = ProgramBuilder::new::<u64>(2, lens);
-    let came = builder.push(recv, &[]).expect("it fits");
-    builder.push(copy, &[came]).expect("it fits");
+    let came = plan.push(recv, &[]);
+    plan.push(copy, &[came]);
+    let program = plan.program::<u64>(0, COUNT).expect("it fits");
     RunCall {
-        program: Arc::new(builder.finish()),
+        program: Arc::new(program),
         ..call(1)
     }
 }
@@ -627,7 +613,7 @@ fn a_put_that_is_only_claimed_leaves_the_output_with_values() {
         request: ExecutionRequest::Messages,
         ..call(1)
     };
-    let mut output = vec![3_u64; BLOCK / 8];
+    let mut output = vec![3_u64; COUNT];
     output.clear(); // the program must not use the old values
     let buffers = ProgramBuffers::new(Vec::<u64>::new(), output, &call.program, false);
     let ticket = engine.run(call, buffers, None);
@@ -654,7 +640,7 @@ fn a_put_that_is_only_claimed_leaves_the_output_with_values() {
         .collectives()
         .take_run(&ticket)
         .expect("it is over");
-    assert!(outcome.is_ok() && output == vec![0; BLOCK / 8]);
+    assert!(outcome.is_ok() && output == vec![0; COUNT]);
 }
 
 /// Returns the error with which a program fails on the second rank.
@@ -673,5 +659,8 @@ fn failing(adapter: Adapter) -> ErrorKind {
     failed.expect_err("it cannot be").kind
 }
 
+/// Length of a block in elements.
+const COUNT: usize = 8;
+
 /// Length of a block in bytes.
-const BLOCK: usize = 64;
+const BLOCK: usize = 8 * COUNT;

@@ -8,8 +8,8 @@ use crate::{
     error::ErrorKind,
     group::{RankGroup, WorldRank},
     offload::{
-        BufferLens, CollectiveProgram, CollectiveSignature, CommRank, ErasedReducer, OperandSide,
-        ProgramBuffer, ProgramBuilder, ProgramStepId, StepAction,
+        CollectiveProgram, CollectiveSignature, CommRank, ErasedReducer, OperandSide, Plan,
+        ProgramBuffer, StepAction,
     },
     ops::{OpInfo, OpOutcome, ProgramBuffers},
     proto::wire::{AbortHeader, HeaderBase, WireKind},
@@ -20,61 +20,51 @@ pub(super) type Tickets = RunTicket<Vec<u64>, Vec<u64>>;
 /// Returns a program that passes every rank's numbers around a ring to all ranks, and adds up the received ones in scratch
 /// memory.
 fn ring(rank: usize, size: usize, block: usize) -> CollectiveProgram {
-    let bytes = block * 8;
-    let lens = BufferLens {
-        input: bytes,
-        output: size * bytes,
-        scratch: bytes,
-    };
-    let mut builder = ProgramBuilder::new::<u64>(size, lens);
-    let mut push = |action, after: &[ProgramStepId]| builder.push(action, after).expect("it fits");
-    let place = |of: usize| ProgramBuffer::Output.span(of % size * bytes, bytes);
+    let mut plan = Plan::new(rank, size);
+    let sum = plan.add_scratch(block);
+    let place = |of: usize| ProgramBuffer::Output.span(of % size * block, block);
     let copy = StepAction::Copy {
-        from: ProgramBuffer::Input.span(0, bytes),
+        from: ProgramBuffer::Input.span(0, block),
         into: place(rank),
     };
-    let mut here = push(copy, &[]);
+    let mut here = plan.push(copy, &[]);
     for round in 0..size - 1 {
         let send = StepAction::Send {
             to: CommRank((rank + 1) % size),
             from: place(rank + size - round),
         };
-        push(send, &[here]);
+        plan.push(send, &[here]);
         let recv = StepAction::Recv {
             from: CommRank((rank + size - 1) % size),
             into: place(rank + size - round - 1),
         };
-        here = push(recv, &[]);
+        here = plan.push(recv, &[]);
         let reduce = StepAction::Reduce {
             from: place(rank + size - round - 1),
-            into: ProgramBuffer::Scratch.span(0, bytes),
+            into: sum,
             side: OperandSide::Right,
         };
-        push(reduce, &[here]);
+        plan.push(reduce, &[here]);
     }
-    builder.finish()
+    plan.program::<u64>(block, size * block).expect("it fits")
 }
 
 /// Returns a program that exchanges one number with every other rank.
 fn everybody(rank: usize, size: usize) -> CollectiveProgram {
-    let lens = BufferLens {
-        input: 8,
-        output: size * 8,
-        scratch: 0,
-    };
-    let mut builder = ProgramBuilder::new::<u64>(size, lens);
-    let mut push = |action| builder.push(action, &[]).expect("it fits");
+    let mut plan = Plan::new(rank, size);
     for other in (0..size).filter(|other| *other != rank) {
-        push(StepAction::Send {
+        let send = StepAction::Send {
             to: CommRank(other),
-            from: ProgramBuffer::Input.span(0, 8),
-        });
-        push(StepAction::Recv {
+            from: ProgramBuffer::Input.span(0, 1),
+        };
+        plan.push(send, &[]);
+        let recv = StepAction::Recv {
             from: CommRank(other),
-            into: ProgramBuffer::Output.span(other * 8, 8),
-        });
+            into: ProgramBuffer::Output.span(other, 1),
+        };
+        plan.push(recv, &[]);
     }
-    builder.finish()
+    plan.program::<u64>(1, size).expect("it fits")
 }
 
 pub(super) fn begin(world: &mut World, rank: usize, tag: u32, block: usize) -> Tickets {

@@ -14,7 +14,7 @@ use crate::{
     },
     error::ErrorKind,
     group::RankGroup,
-    offload::{BufferLens, CollectiveProgram, CommRank, ProgramBuffer, ProgramBuilder, StepAction},
+    offload::{CollectiveProgram, CommRank, Plan, ProgramBuffer, StepAction},
     ops::{OpInfo, ProgramBuffers},
     proto::agree::AgreeValue,
     proto::collective_id::CollectiveId,
@@ -29,36 +29,26 @@ const OTHERS: u32 = COLLECTIVES + 2;
 
 /// Returns a program that waits for a number and sends nothing.
 fn wait_for(from: usize, size: usize) -> CollectiveProgram {
-    let lens = BufferLens {
-        input: 0,
-        output: 8,
-        scratch: 0,
-    };
-    let mut builder = ProgramBuilder::new::<u64>(size, lens);
-    let into = ProgramBuffer::Output.span(0, 8);
     let recv = StepAction::Recv {
         from: CommRank(from),
-        into,
+        into: ProgramBuffer::Output.span(0, 1),
     };
-    builder.push(recv, &[]).expect("it fits");
-    builder.finish()
+    program_of(recv, [0, 1], size)
 }
 
 /// Returns a program that sends a long message and waits for nothing.
 fn send_to(to: usize, size: usize) -> CollectiveProgram {
-    let lens = BufferLens {
-        input: LONG * 8,
-        output: 0,
-        scratch: 0,
-    };
-    let mut builder = ProgramBuilder::new::<u64>(size, lens);
-    let from = ProgramBuffer::Input.span(0, LONG * 8);
     let send = StepAction::Send {
         to: CommRank(to),
-        from,
+        from: ProgramBuffer::Input.span(0, LONG),
     };
-    builder.push(send, &[]).expect("it fits");
-    builder.finish()
+    program_of(send, [LONG, 0], size)
+}
+
+fn program_of(action: StepAction, [input, output]: [usize; 2], size: usize) -> CollectiveProgram {
+    let mut plan = Plan::new(0, size);
+    plan.push(action, &[]);
+    plan.program::<u64>(input, output).expect("it fits")
 }
 
 /// Length of a message that is offered, in elements.
@@ -105,7 +95,7 @@ fn begin(world: &mut World, on: usize, name: (u32, u64), from: usize, size: u32)
 /// Runs a collective on the rank `on` that completes immediately.
 fn pass(world: &mut World, on: usize, tag: u32) {
     let (mut call, _) = call(tag, 1, 0, 2);
-    call.program = Arc::new(ProgramBuilder::new::<u64>(2, BufferLens::default()).finish());
+    call.program = Arc::new(CollectiveProgram::empty(on, 2));
     let buffers = ProgramBuffers::new([0_u64; 0], [0_u64; 0], &call.program, false);
     let tickets = world.engines[on].run(call, buffers, None);
     assert!(

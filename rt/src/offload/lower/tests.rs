@@ -14,21 +14,15 @@ use super::{
     model::{Job, Model, Mutant, Outcome, is_for_host, place_of},
 };
 use crate::offload::{
-    BufferLens, BufferSpan, CollectiveProgram, CommRank, OperandSide, ProgramBuffer,
-    ProgramBuilder, ProgramStepId, StepAction,
+    BufferSpan, CollectiveProgram, CommRank, OperandSide, Plan, ProgramBuffer, ProgramStepId,
+    StepAction,
 };
 
 /// An all-to-all: step k sends to the rank k ahead, with at most `window` messages at a time.
 fn pairwise(rank: usize, size: usize, block: usize, window: usize) -> CollectiveProgram {
-    let lens = BufferLens {
-        input: size * block,
-        output: size * block,
-        scratch: 0,
-    };
-    let mut builder = ProgramBuilder::new::<u8>(size, lens);
-    let mut push = |action, after: &[ProgramStepId]| builder.push(action, after).expect("it fits");
+    let mut plan = Plan::new(rank, size);
     let of = |buffer: ProgramBuffer, rank: usize| buffer.span(rank * block, block);
-    push(
+    plan.push(
         StepAction::Copy {
             from: of(ProgramBuffer::Input, rank),
             into: of(ProgramBuffer::Output, rank),
@@ -40,14 +34,14 @@ fn pairwise(rank: usize, size: usize, block: usize, window: usize) -> Collective
         let (to, from) = ((rank + k) % size, (rank + size - k) % size);
         let before = sends.len().checked_sub(window).map(|at| sends[at]);
         let after: Vec<ProgramStepId> = before.into_iter().collect();
-        sends.push(push(
+        sends.push(plan.push(
             StepAction::Send {
                 to: CommRank(to),
                 from: of(ProgramBuffer::Input, to),
             },
             &after,
         ));
-        push(
+        plan.push(
             StepAction::Recv {
                 from: CommRank(from),
                 into: of(ProgramBuffer::Output, from),
@@ -55,7 +49,8 @@ fn pairwise(rank: usize, size: usize, block: usize, window: usize) -> Collective
             &[],
         );
     }
-    builder.finish()
+    plan.program::<u8>(size * block, size * block)
+        .expect("it fits")
 }
 
 #[test]
@@ -177,7 +172,7 @@ fn a_put_that_is_not_allowed_yet_comes_too_early() {
 
 /// A random collective, together with the result of its steps done in sequence.
 struct Chance {
-    builders: Vec<ProgramBuilder>,
+    plans: Vec<Plan>,
     /// By rank: the pushed actions and their steps.
     pushed: Vec<Vec<(StepAction, ProgramStepId)>>,
     memory: Vec<[Vec<u8>; 3]>,
@@ -188,21 +183,19 @@ const LEN: usize = 48;
 
 impl Chance {
     fn new(size: usize, seed: u64) -> Self {
-        let lens = BufferLens {
-            input: LEN,
-            output: LEN,
-            scratch: LEN,
-        };
         let mut random = SeededRandom::new(seed);
         let mut input = || {
             let mut bytes = vec![0; LEN];
             random.fill(&mut bytes);
             bytes
         };
+        let plan_of = |rank| {
+            let mut plan = Plan::new(rank, size);
+            plan.add_scratch(LEN);
+            plan
+        };
         Self {
-            builders: (0..size)
-                .map(|_| ProgramBuilder::new::<u8>(size, lens))
-                .collect(),
+            plans: (0..size).map(plan_of).collect(),
             pushed: vec![Vec::new(); size],
             memory: (0..size)
                 .map(|_| [input(), vec![0; LEN], vec![0; LEN]])
@@ -239,12 +232,9 @@ impl Chance {
             .filter(|(known, _)| known.conflicts_with(&action));
         let mut after: Vec<ProgramStepId> = known.map(|(_, step)| *step).collect();
         if after.len() > 1 && self.below(3) == 0 {
-            let join = self.builders[rank]
-                .push(StepAction::Join, &after)
-                .expect("it fits");
-            after = vec![join];
+            after = vec![self.plans[rank].push(StepAction::Join, &after)];
         }
-        let step = self.builders[rank].push(action, &after).expect("it fits");
+        let step = self.plans[rank].push(action, &after);
         self.pushed[rank].push((action, step));
     }
 
@@ -302,10 +292,8 @@ impl Chance {
 
     /// Returns the programs and the expected outputs.
     fn finish(self) -> (Vec<Arc<CollectiveProgram>>, Vec<Vec<u8>>) {
-        let programs = self
-            .builders
-            .into_iter()
-            .map(|builder| Arc::new(builder.finish()));
+        let program = |plan: &Plan| plan.program::<u8>(LEN, LEN).expect("it fits");
+        let programs = self.plans.iter().map(|plan| Arc::new(program(plan)));
         (
             programs.collect(),
             self.memory
@@ -405,25 +393,21 @@ fn what_begins_at_once_takes_no_room_of_what_waits() {
 
 #[test]
 fn the_end_of_a_step_that_many_wait_for_is_passed_on_by_the_host() {
-    let lens = BufferLens {
-        output: 9,
-        ..BufferLens::default()
-    };
-    let mut builder = ProgramBuilder::new::<u8>(10, lens);
+    let mut plan = Plan::new(0, 10);
     let span = |at: usize| ProgramBuffer::Output.span(at, 1);
     let first = StepAction::Recv {
         from: CommRank(1),
         into: span(0),
     };
-    let first = builder.push(first, &[]).expect("it fits");
+    let first = plan.push(first, &[]);
     for to in 2..10 {
         let send = StepAction::Send {
             to: CommRank(to),
             from: span(0),
         };
-        builder.push(send, &[first]).expect("it fits");
+        plan.push(send, &[first]);
     }
-    let program = Arc::new(builder.finish());
+    let program = Arc::new(plan.program::<u8>(0, 9).expect("it fits"));
     for (list_max, wide) in [(3, true), (31, true), (40, false)] {
         let program = Arc::clone(&program);
         let mut lowering =
