@@ -51,7 +51,7 @@ impl CollectiveProgress<'_> {
         };
         run.record_block_events();
         let line = run.info.at;
-        if let Some(offloaded) = &mut run.offloaded {
+        if let Some(offloaded) = run.execution.task_lists_mut() {
             offloaded.tell_landed(driver);
             self.part.programs.block_call_sites.watched(line);
         }

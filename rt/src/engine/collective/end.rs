@@ -1,9 +1,8 @@
 //! End of programs, and the return of their buffers.
 
-use std::panic::Location;
+use std::{mem, panic::Location};
 
-use super::RunTicket;
-use super::{CollectivePart, ProgramTable};
+use super::{CollectivePart, ProgramTable, RunTicket, run::RunExecution};
 use crate::{
     buffer::{RecvBuf, SendBuf},
     engine::LibraryEvent,
@@ -28,7 +27,7 @@ impl ProgramTable {
         &self,
     ) -> impl Iterator<Item = (u32, &'static Location<'static>)> {
         let runs = self.runs.iter().flatten();
-        let offloaded = runs.filter(|run| run.offloaded.is_some());
+        let offloaded = runs.filter(|run| run.execution.task_lists().is_some());
         offloaded.map(|run| (run.info.ctx, run.info.at))
     }
 }
@@ -48,10 +47,11 @@ impl CollectivePart<'_> {
         };
         let (buffers, bytes) = (run.buffers, run.program.lens().output);
         let (reducer, panic, failed) = (run.reducer.take(), run.panic.take(), run.failed.take());
-        let (offloaded, sig) = (run.offloaded.take(), run.sig());
+        let execution = mem::replace(&mut run.execution, RunExecution::Messages);
+        let sig = run.sig();
         let (line, is_watched) = (run.info.at, run.is_watched());
         self.programs.remove(index);
-        if let Some(mut offloaded) = offloaded {
+        if let RunExecution::TaskLists(mut offloaded) = execution {
             if offloaded.tells && !is_watched {
                 self.programs.block_call_sites.unwatched(line);
             }
@@ -142,14 +142,14 @@ impl CollectivePart<'_> {
                 continue;
             };
             let (ops, buffers) = (run.ops(), run.buffers);
-            let offloaded = run.offloaded.as_ref();
+            let offloaded = run.execution.task_lists();
             let is_touched = offloaded.is_some_and(|offloaded| offloaded.is_under_way());
             if is_touched
                 || ops
                     .iter()
                     .any(|&op| !self.p2p.common.ops.live(op).state.is_done())
             {
-                std::mem::forget(self.programs.runs[index as usize].take());
+                mem::forget(self.programs.runs[index as usize].take());
                 self.p2p
                     .common
                     .wakers

@@ -65,7 +65,7 @@ impl CollectiveProgress<'_> {
         let Some(mut run) = place.and_then(Option::take) else {
             return; // it has ended because of an earlier report
         };
-        let refused = match (&run.failed, &run.offloaded) {
+        let refused = match (&run.failed, run.execution.task_lists()) {
             (None, None) => self.begin_steps(index, &mut run),
             (None, Some(_)) => self.advance_offloaded(index, &mut run),
             (Some(_), _) => {

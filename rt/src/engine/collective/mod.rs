@@ -49,7 +49,7 @@ use ripstop_fabric::driver::{DownCause, Driver};
 
 use self::{
     block_events::BlockCallSites,
-    run::{ProgramRun, RunScratch},
+    run::{ProgramRun, RunExecution, RunScratch},
     task_list_slots::{TaskListSlot, TaskListSlotId},
 };
 use super::{PointToPoint, point_to_point::MessageTransmitter, stall_probe::StallProbe};
@@ -312,8 +312,7 @@ impl CollectivePart<'_> {
         let wrong = call.wrong(areas);
         let facts = call.borrowed().execution_facts(&self.p2p.common, false);
         let execution = CollectiveExecution::choose(call.request, facts, || false);
-        let offload = execution == CollectiveExecution::TaskLists;
-        if offload {
+        if execution == CollectiveExecution::TaskLists {
             // Ranks that run the same program over messages must not match ranks that run it as task lists.
             call.sig = TypeSig(call.sig).and(BY_LISTS).0;
         }
@@ -333,28 +332,28 @@ impl CollectivePart<'_> {
         let directly = self.may_wait_directly()
             && call.program.recv_max() <= self.p2p.common.paths.eager_max_of_all();
         let uses_slots = execution.uses_slots(facts);
-        let tells =
-            offload && call.with_block_events && self.programs.block_call_sites.may_watch(call.at);
+        let execution = match execution {
+            CollectiveExecution::TaskLists if wrong.is_none() => {
+                self.p2p.common.awaited_peers_changed = true;
+                let tells =
+                    call.with_block_events && self.programs.block_call_sites.may_watch(call.at);
+                RunExecution::TaskLists(self.programs.list(id, call.group.len(), tells))
+            }
+            CollectiveExecution::Polled => RunExecution::Polled { has_news: false },
+            CollectiveExecution::AtCall
+            | CollectiveExecution::SingleRound
+            | CollectiveExecution::Messages
+            | CollectiveExecution::TaskLists => RunExecution::Messages,
+        };
         self.programs.slot_waiters += usize::from(uses_slots);
         let index = self.programs.add(|room| {
             let memory = RunMemory::new(areas, lens, align, scratch);
             let mut run = ProgramRun::new(call, buffers, memory, room);
             (run.reducer, run.waits_directly, run.uses_slots) = (reducer, directly, uses_slots);
-            run.hosted = execution == CollectiveExecution::Polled;
+            run.execution = execution;
             run.skip_single_round(over.unwrap_or(0));
             run
         });
-        if offload && wrong.is_none() {
-            self.p2p.common.awaited_peers_changed = true;
-            let ProgramTable { runs, .. } = &**self.programs;
-            let size = runs[index as usize]
-                .as_ref()
-                .map_or(1, |run| run.group().len());
-            let offloaded = self.programs.list(id, size, tells);
-            if let Some(run) = self.programs.get(index) {
-                run.offloaded = Some(offloaded);
-            }
-        }
         self.p2p.common.calls.begin(id, sig, index);
         if let Some(kind) = wrong {
             self.fail(index, kind);

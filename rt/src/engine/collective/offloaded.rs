@@ -129,12 +129,12 @@ impl ProgramTable {
 
     /// Returns the state of a program in progress, if it runs by lists.
     pub(super) fn offloaded(&mut self, index: u32) -> Option<&mut OffloadedRun> {
-        self.get(index)?.offloaded.as_deref_mut()
+        self.get(index)?.execution.task_lists_mut()
     }
 
     fn of_token(&self, token: CommandToken) -> Option<u32> {
         let is_it = |run: &ProgramRun| {
-            let offloaded = run.offloaded.as_ref();
+            let offloaded = run.execution.task_lists();
             offloaded
                 .is_some_and(|offloaded| u64::from(offloaded.serial) == (token.0 & !TOKENS) >> 32)
         };
@@ -151,7 +151,7 @@ impl CollectiveProgress<'_> {
         index: u32,
         run: &mut ProgramRun,
     ) -> Option<ErrorKind> {
-        let offloaded = run.offloaded.as_mut()?;
+        let offloaded = run.execution.task_lists_mut()?;
         if offloaded.posted.is_none() && !offloaded.over {
             match self.take_slot(index, run) {
                 Ok(true) => {}
@@ -165,7 +165,7 @@ impl CollectiveProgress<'_> {
 
     /// Does the steps of the host that may begin.
     fn do_due(&mut self, index: u32, run: &mut ProgramRun) {
-        while let Some(offloaded) = run.offloaded.as_mut()
+        while let Some(offloaded) = run.execution.task_lists_mut()
             && let Some(&step) = offloaded.duties.steps.front()
             && let Some(posted) = &offloaded.posted
         {
@@ -184,7 +184,7 @@ impl CollectiveProgress<'_> {
 
     /// Cancels the lists of a program that has failed, so that no further task begins.
     pub(super) fn take_back(&mut self, run: &mut ProgramRun) {
-        if let Some(offloaded) = run.offloaded.as_mut()
+        if let Some(offloaded) = run.execution.task_lists_mut()
             && let Some(posted) = offloaded.posted.as_mut()
             && offloaded.ending.is_none()
         {
@@ -216,8 +216,8 @@ impl CollectiveProgress<'_> {
     /// Handles progress of the lists. Returns the error if the program fails.
     fn hear(&mut self, run: &mut ProgramRun, code: ListToken) -> Option<ErrorKind> {
         let under_way =
-            |offloaded: &&mut Box<OffloadedRun>| offloaded.ending.is_none() && !offloaded.over;
-        let offloaded = run.offloaded.as_mut().filter(under_way)?;
+            |offloaded: &&mut OffloadedRun| offloaded.ending.is_none() && !offloaded.over;
+        let offloaded = run.execution.task_lists_mut().filter(under_way)?;
         let entry = self.part.programs.slots.get(&offloaded.slot)?;
         let posted = offloaded.posted.as_mut()?;
         let (driver, slot) = (&mut *self.driver, &entry.slot);
@@ -252,12 +252,12 @@ impl CollectiveProgress<'_> {
         why: CommandFailure,
     ) -> Option<ErrorKind> {
         let first = run
-            .offloaded
-            .as_ref()
+            .execution
+            .task_lists()
             .is_some_and(|offloaded| offloaded.ending.is_none());
         self.take_back(run);
         let (id, sig) = (run.id(), run.sig());
-        let offloaded = run.offloaded.as_mut()?;
+        let offloaded = run.execution.task_lists_mut()?;
         if let (Some(ended), Some(family)) = (&mut offloaded.ending, code.family()) {
             ended[family] = true;
         }
@@ -292,7 +292,7 @@ impl ProgramTable {
     /// failure.
     pub(in crate::engine) fn awaited_listed(&self) -> impl Iterator<Item = WorldRank> {
         let runs = self.runs.iter().flatten();
-        let runs = runs.filter_map(|run| Some((run, run.offloaded.as_deref()?)));
+        let runs = runs.filter_map(|run| Some((run, run.execution.task_lists()?)));
         let under_way = runs.filter(|(run, offloaded)| run.failed.is_none() && !offloaded.over);
         under_way.flat_map(|(run, offloaded)| {
             let from = run.sources();
@@ -326,7 +326,7 @@ impl CollectivePart<'_> {
         let Some(run) = self.programs.get(index) else {
             return false;
         };
-        let Some(offloaded) = &run.offloaded else {
+        let Some(offloaded) = run.execution.task_lists() else {
             return false;
         };
         let end = offloaded.posted.as_ref().map(|posted| posted.end_of(step));
@@ -372,7 +372,7 @@ impl CollectivePart<'_> {
     pub(super) fn lose_invited(&mut self, rank: WorldRank, id: CollectiveId) {
         let waits = |run: &ProgramRun| {
             let slot = TaskListSlotId::of(id, run.group.len());
-            let offloaded = run.offloaded.as_ref();
+            let offloaded = run.execution.task_lists();
             run.group.contains(rank)
                 && !is_before(run.id().sequence, id.sequence)
                 && offloaded.is_some_and(|it| it.posted.is_some() && it.slot == slot)
@@ -460,8 +460,8 @@ impl CollectivePart<'_> {
     ) -> Option<(&ProgramRun, &OffloadedRun, &TaskListSlot, &PostedProgram)> {
         let run = self.programs.runs[index as usize].as_deref()?;
         let offloaded = run
-            .offloaded
-            .as_deref()
+            .execution
+            .task_lists()
             .filter(|offloaded| !offloaded.over)?;
         let entry = self.programs.slots.get(&offloaded.slot)?;
         Some((run, offloaded, entry, offloaded.posted.as_ref()?))
@@ -478,7 +478,7 @@ impl CollectivePart<'_> {
             CommRank((rank + 1) % size),
             CommRank((rank + size - 1) % size),
         ];
-        if let Some(offloaded) = &run.offloaded
+        if let Some(offloaded) = run.execution.task_lists()
             && let Some(entry) = self.programs.slots.get(&offloaded.slot)
             && let Some(posted) = &offloaded.posted
         {
@@ -487,8 +487,8 @@ impl CollectivePart<'_> {
             peers.extend(run.sources().take(LOOKED_MAX).filter(lacking));
         }
         let stranger = run
-            .offloaded
-            .as_ref()
+            .execution
+            .task_lists()
             .and_then(|offloaded| offloaded.stranger);
         let peers = peers.into_iter().filter_map(|peer| group.world_of(peer));
         peers.chain(stranger).filter(|peer| *peer != me).collect()

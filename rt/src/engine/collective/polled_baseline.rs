@@ -3,7 +3,7 @@
 //! Messages arrive and steps complete at any time, but the next steps begin in a poll. If the future is dropped, its program
 //! advances by itself, because peers wait for it.
 
-use super::{CollectivePart, CollectiveProgress, RunTicket};
+use super::{CollectivePart, CollectiveProgress, RunTicket, run::RunExecution};
 
 impl CollectiveProgress<'_> {
     /// Advances a program whose future is polled. Returns false if the program has ended.
@@ -11,7 +11,9 @@ impl CollectiveProgress<'_> {
         let Some(run) = self.part.run_of(ticket) else {
             return false;
         };
-        run.stirred = false;
+        if let RunExecution::Polled { has_news } = &mut run.execution {
+            *has_news = false;
+        }
         self.advance_run(ticket.run);
         true
     }
@@ -20,13 +22,16 @@ impl CollectiveProgress<'_> {
 impl CollectivePart<'_> {
     /// Returns true if something has happened since the future was polled.
     pub(crate) fn has_new_events<I, O>(&mut self, ticket: &RunTicket<I, O>) -> bool {
-        self.run_of(ticket).is_some_and(|run| run.stirred)
+        let run = self.run_of(ticket);
+        run.is_some_and(|run| matches!(run.execution, RunExecution::Polled { has_news: true }))
     }
 
     /// Lets a program whose future was dropped advance by itself.
     pub(super) fn unhost_run<I, O>(&mut self, ticket: &RunTicket<I, O>) {
-        if let Some(run) = self.run_of(ticket).filter(|run| run.hosted) {
-            run.hosted = false;
+        if self
+            .run_of(ticket)
+            .is_some_and(|run| run.execution.unhost())
+        {
             self.p2p.common.mark_dirty(ticket.run);
         }
     }
@@ -34,8 +39,8 @@ impl CollectivePart<'_> {
     /// Lets all programs advance by themselves, because no future will be polled any more.
     pub(in crate::engine) fn unhost_all(&mut self) {
         for index in self.programs.indices() {
-            if let Some(run) = self.programs.get(index).filter(|run| run.hosted) {
-                run.hosted = false;
+            let run = self.programs.get(index);
+            if run.is_some_and(|run| run.execution.unhost()) {
                 self.p2p.common.mark_dirty(index);
             }
         }
@@ -43,14 +48,13 @@ impl CollectivePart<'_> {
 
     /// Leaves the next steps to a poll and wakes the future. Returns false if the program advances by itself.
     pub(super) fn defer_to_poll(&mut self, index: u32) -> bool {
-        let Some(run) = self
-            .programs
-            .get(index)
-            .filter(|run| run.hosted && !run.is_over())
-        else {
+        let Some(run) = self.programs.get(index).filter(|run| !run.is_over()) else {
             return false;
         };
-        run.stirred = true;
+        let RunExecution::Polled { has_news } = &mut run.execution else {
+            return false;
+        };
+        *has_news = true;
         let buffers = run.buffers;
         let waker = self.p2p.common.ops.live(buffers).waker.take();
         self.p2p.common.wakers.extend(waker);

@@ -45,7 +45,7 @@ impl ProgramTable {
     /// Returns the world ranks for which failed programs wait.
     pub(in crate::engine) fn awaited_still(&self) -> impl Iterator<Item = WorldRank> {
         let runs = self.runs.iter().flatten();
-        let stills = runs.filter_map(|run| run.offloaded.as_ref()?.quiesce.awaited.as_ref());
+        let stills = runs.filter_map(|run| run.execution.task_lists()?.quiesce.awaited.as_ref());
         stills.flatten().copied()
     }
 }
@@ -54,7 +54,7 @@ impl CollectivePart<'_> {
     /// Asks the peers that may put to a failed program, once. Its lists are canceled already.
     pub(super) fn request_quiesce(&mut self, run: &mut ProgramRun) {
         let asks = |offloaded: &OffloadedRun| offloaded.quiesce.awaited.is_none();
-        if !run.offloaded.as_deref().is_some_and(asks) {
+        if !run.execution.task_lists().is_some_and(asks) {
             return;
         }
         let (id, sig, me) = (run.id(), run.sig(), self.p2p.common.me);
@@ -66,7 +66,7 @@ impl CollectivePart<'_> {
         let peers = run.program.actions().filter_map(from);
         let may_put = |rank: &WorldRank| *rank != me && self.p2p.common.peers.down(*rank).is_none();
         let peers: BTreeSet<WorldRank> = peers.filter(may_put).collect();
-        let (Some(offloaded), Some(kind)) = (run.offloaded.as_mut(), &run.failed) else {
+        let (Some(offloaded), Some(kind)) = (run.execution.task_lists_mut(), &run.failed) else {
             return;
         };
         let revoked = self.p2p.common.calls.revoked_from(id.context);
@@ -101,7 +101,7 @@ impl CollectivePart<'_> {
         let run = running.and_then(|running| self.programs.get(running.run));
         let run = run.filter(|run| run.group().contains(rank));
         if let Some(run) = run
-            && let Some(offloaded) = &mut run.offloaded
+            && let Some(offloaded) = run.execution.task_lists_mut()
             && !(run.failed.is_some() && offloaded.puts_no_more())
         {
             offloaded.quiesce.askers.insert(rank);
@@ -130,7 +130,7 @@ impl CollectivePart<'_> {
 
     fn note_still(&mut self, index: u32, rank: WorldRank) {
         let run = self.programs.get(index);
-        let offloaded = run.and_then(|run| run.offloaded.as_mut());
+        let offloaded = run.and_then(|run| run.execution.task_lists_mut());
         if offloaded.is_some_and(|offloaded| offloaded.quiesce.end(rank)) {
             self.p2p.common.mark_dirty(index);
         }

@@ -25,16 +25,11 @@ pub(super) struct ProgramRun {
     /// Reason why the program fails.
     pub(super) failed: Option<ErrorKind>,
     pub(super) panic: Option<PanicPayload>,
-    /// True if steps begin only when the future is polled.
-    pub(super) hosted: bool,
+    pub(super) execution: RunExecution,
     /// True once this rank has asked peers whether the run waits in vain.
     pub(super) asked: bool,
-    /// True if something has happened since the future was polled.
-    pub(super) stirred: bool,
     /// True while the run's receives wait [directly](super::direct_recv).
     pub(super) waits_directly: bool,
-    /// State of the run's task lists, if it runs by lists.
-    pub(super) offloaded: Option<Box<OffloadedRun>>,
     /// True if the run's messages may come by [collective slots](super::single_round).
     pub(super) uses_slots: bool,
     pub(super) info: OpInfo,
@@ -47,6 +42,18 @@ pub(super) struct ProgramRun {
     in_flight: Vec<(usize, StepExecutor)>,
     /// Completed receives not yet reported to the future, if it watches them.
     pub(super) block_events: Option<VecDeque<usize>>,
+}
+
+/// What carries a program on: its [execution](super::CollectiveExecution), with the state of that one.
+pub(super) enum RunExecution {
+    /// Steps begin in turns. A program that has failed before it began is here too.
+    Messages,
+    /// Steps begin in polls of the future.
+    Polled {
+        /// True if something has happened since the future was polled.
+        has_news: bool,
+    },
+    TaskLists(Box<OffloadedRun>),
 }
 
 /// Vectors that a program uses while it is in progress, reused by the next one.
@@ -71,6 +78,31 @@ const WORK_MAX: usize = 4 << 10;
 const BEGUN: u32 = u32::MAX - 1;
 const OVER: u32 = u32::MAX;
 
+impl RunExecution {
+    pub(super) fn task_lists(&self) -> Option<&OffloadedRun> {
+        match self {
+            Self::TaskLists(offloaded) => Some(offloaded),
+            Self::Messages | Self::Polled { .. } => None,
+        }
+    }
+
+    pub(super) fn task_lists_mut(&mut self) -> Option<&mut OffloadedRun> {
+        match self {
+            Self::TaskLists(offloaded) => Some(offloaded),
+            Self::Messages | Self::Polled { .. } => None,
+        }
+    }
+
+    /// Lets the program advance without polls. Returns true if it needed them before.
+    pub(super) fn unhost(&mut self) -> bool {
+        let is_polled = matches!(self, Self::Polled { .. });
+        if is_polled {
+            *self = Self::Messages;
+        }
+        is_polled
+    }
+}
+
 impl ProgramRun {
     pub(super) fn new(call: RunCall, buffers: OpId, memory: RunMemory, room: RunScratch) -> Self {
         let info = call.op_info();
@@ -88,11 +120,9 @@ impl ProgramRun {
             buffers,
             failed: None,
             panic: None,
-            hosted: false,
-            stirred: false,
+            execution: RunExecution::Messages,
             asked: false,
             waits_directly: false,
-            offloaded: None,
             uses_slots: false,
             info,
             group,
@@ -332,7 +362,7 @@ impl ProgramRun {
     /// Returns true if nothing of the program is in progress and nothing more will begin.
     pub(super) fn is_over(&self) -> bool {
         let failed = self.failed.is_some();
-        let over = match &self.offloaded {
+        let over = match self.execution.task_lists() {
             Some(offloaded) => offloaded.is_over(failed),
             None => failed || self.first == self.program.len(),
         };

@@ -74,7 +74,7 @@ impl CollectivePart<'_> {
     /// Returns the peers from which the program still lacks a message, or which have not begun to receive what it sends.
     fn awaited_by(&mut self, index: u32) -> BTreeSet<WorldRank> {
         let run = self.programs.runs[index as usize].as_deref();
-        if let Some(run) = run.filter(|run| run.offloaded.is_some()) {
+        if let Some(run) = run.filter(|run| run.execution.task_lists().is_some()) {
             return self.doubted_by(run).into_iter().collect();
         }
         let flights = self.programs.get(index).map(|run| run.flights());

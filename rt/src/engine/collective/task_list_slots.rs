@@ -93,7 +93,7 @@ impl CollectiveProgress<'_> {
     /// Begins the program if it is its turn for the slot. Returns false if it has to wait.
     pub(super) fn take_slot(&mut self, index: u32, run: &mut ProgramRun) -> io::Result<bool> {
         let me = self.part.p2p.common.me;
-        let Some(offloaded) = run.offloaded.as_mut() else {
+        let Some(offloaded) = run.execution.task_lists_mut() else {
             return Ok(false);
         };
         let entry = match self.part.programs.slots.entry(offloaded.slot) {
