@@ -4,7 +4,7 @@ use std::{panic::Location, sync::Arc};
 
 use ripstop_fabric::driver::DownCause;
 
-use super::{Engine, EngineCore, LibraryEvent, collective::AbortResult, recovery::RecoveryPart};
+use super::{Engine, EngineCore, collective::AbortResult, recovery::RecoveryPart};
 use crate::{
     contexts::ContextIds,
     error::ErrorKind,
@@ -72,11 +72,7 @@ impl EngineCore {
 
     /// Handles a peer that is down.
     pub(super) fn recover_from(&mut self, rank: WorldRank, why: DownCause) {
-        if why == DownCause::Failed {
-            self.recovery().note_failure(rank);
-        }
-        self.recovery().spread_around(rank);
-        self.in_recovery(|part| part.agree_without(rank));
+        self.in_recovery(|part| part.on_peer_down(rank, why));
     }
 
     /// Enters a communicator, and handles the reports that came early.
@@ -107,29 +103,15 @@ impl EngineCore {
 
     /// Handles a peer's report that a communicator is revoked.
     pub(in crate::engine) fn handle_revoke(&mut self, rank: WorldRank, header: &RevokeHeader) {
-        let ctx = header.ctx;
-        let member = self
-            .p2p
-            .common
-            .members(ctx)
-            .map(|group| group.contains(rank));
-        match member {
-            _ if !ctx.is_multiple_of(2) => self.p2p.common.refused += 1,
-            Some(true) => self.revoke_all(ctx),
-            Some(false) => self.p2p.common.refused += 1,
-            None => self.recovery().keep_early_revocation(ctx, rank, None),
+        if self.recovery().accepts_revocation(rank, header) {
+            self.revoke_all(header.ctx);
         }
     }
 
     pub(in crate::engine) fn revoke_all(&mut self, ctx: u32) {
-        if self.p2p.common.ended || !self.p2p.common.make_void(ctx) {
+        if !self.recovery().begin_revocation(ctx) {
             return;
         }
-        self.p2p.common.make_void(ctx + 1);
-        let (rank, comm) = (self.p2p.common.me, ctx & !1);
-        let revoked = LibraryEvent::Revoked { rank, comm };
-        self.p2p.common.report(revoked);
-        self.recovery().announce_revocation(ctx);
         self.collectives().void_programs(ctx + 1);
         let is_of = |its: u32| its & !1 == ctx;
         self.p2p

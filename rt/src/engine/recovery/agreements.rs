@@ -245,7 +245,7 @@ impl RecoveryPart<'_> {
     }
 
     /// Continues agreements without a peer that is down.
-    pub(in crate::engine) fn agree_without(&mut self, rank: WorldRank) {
+    pub(super) fn agree_without(&mut self, rank: WorldRank) {
         let Some(state) = self.recovery.get_mut() else {
             return;
         };

@@ -77,7 +77,7 @@ impl RecoveryPart<'_> {
             .extend(follower.and_then(|follower| follower.waker));
     }
 
-    pub(in crate::engine) fn note_failure(&mut self, rank: WorldRank) {
+    pub(super) fn note_failure(&mut self, rank: WorldRank) {
         let state = self.recovery.state();
         state.failed.push(rank);
         let followers = state.followers.values_mut();

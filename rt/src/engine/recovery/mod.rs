@@ -1,16 +1,24 @@
 //! Support for continuing after a rank has failed: streams of failures, revoked communicators, and agreements among the
 //! surviving ranks.
+//!
+//! The part knows operations only as something that other parts fail: it says that a communicator is to be revoked
+//! ([`begin_revocation`](RecoveryPart::begin_revocation)), and the whole engine then ends what is in flight there. `tests/` runs
+//! the part alone.
 
 mod agree_calls;
 mod agree_headers;
 mod agreements;
 mod failures;
 mod revoke;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::{BTreeMap, VecDeque},
     task::Waker,
 };
+
+use ripstop_fabric::driver::DownCause;
 
 use self::{agreements::CommAgreements, failures::FailureFollower, revoke::EarlyRevocation};
 pub(crate) use self::{
@@ -73,6 +81,15 @@ pub(crate) struct RecoveryPart<'a> {
 }
 
 impl RecoveryPart<'_> {
+    /// Handles a peer that is down: streams report it if it has failed, and the others continue without it.
+    pub(super) fn on_peer_down(&mut self, rank: WorldRank, why: DownCause) {
+        if why == DownCause::Failed {
+            self.note_failure(rank);
+        }
+        self.spread_around(rank);
+        self.agree_without(rank);
+    }
+
     /// Wakes the futures that wait for other ranks, because this runtime is closing.
     pub(super) fn end_recovery(&mut self) {
         let Some(state) = self.recovery.get_mut() else {

@@ -12,6 +12,7 @@ use std::{
 
 use super::RecoveryPart;
 use crate::{
+    engine::LibraryEvent,
     group::{RankGroup, WorldRank},
     proto::wire::{AbortHeader, RevokeHeader},
 };
@@ -69,8 +70,37 @@ impl RecoveryPart<'_> {
         news
     }
 
+    /// Handles a peer's report that a communicator is revoked. Returns true if the communicator is to be
+    /// [revoked](Self::begin_revocation) here too.
+    pub(in crate::engine) fn accepts_revocation(
+        &mut self,
+        rank: WorldRank,
+        header: &RevokeHeader,
+    ) -> bool {
+        let ctx = header.ctx;
+        let members = self.common.members(ctx);
+        match members.map(|group| group.contains(rank)) {
+            Some(true) if ctx.is_multiple_of(2) => return true,
+            None if ctx.is_multiple_of(2) => self.keep_early_revocation(ctx, rank, None),
+            _ => self.common.refused += 1,
+        }
+        false
+    }
+
+    /// Revokes both contexts of a communicator, and notifies its members. Returns false if it was revoked before.
+    pub(in crate::engine) fn begin_revocation(&mut self, ctx: u32) -> bool {
+        if self.common.ended || !self.common.make_void(ctx) {
+            return false;
+        }
+        self.common.make_void(ctx + 1);
+        let (rank, comm) = (self.common.me, ctx & !1);
+        self.common.report(LibraryEvent::Revoked { rank, comm });
+        self.announce_revocation(ctx);
+        true
+    }
+
     /// Notifies the living neighbors that a communicator is revoked.
-    pub(in crate::engine) fn announce_revocation(&mut self, ctx: u32) {
+    fn announce_revocation(&mut self, ctx: u32) {
         if let Some(group) = self.common.members(ctx).cloned() {
             let me = self.common.me;
             let lives = |rank| self.common.peers.down(rank).is_none();
@@ -80,7 +110,7 @@ impl RecoveryPart<'_> {
     }
 
     /// Notifies the members next to this rank again after a peer has failed: that peer may have failed before it notified them.
-    pub(in crate::engine) fn spread_around(&mut self, rank: WorldRank) {
+    pub(super) fn spread_around(&mut self, rank: WorldRank) {
         let void: Vec<u32> = self
             .common
             .void()
