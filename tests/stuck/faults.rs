@@ -36,11 +36,13 @@ fn long_sends_in_a_ring_are_a_deadlock() {
 #[test]
 fn a_rank_that_did_not_call_a_collective_is_named() {
     let job = StuckJob::start(3, "missing_collective");
+    let at = place("barrier of three");
     let text = job.report(
-        "verdict: rank 2 has not called barrier #0 of communicator 0; it awaits something that is not communication",
+        &format!(
+            "verdict: rank 2 has not called barrier #0 of communicator 0 ({at}); it awaits something that is not communication"
+        ),
         1,
     );
-    let at = place("barrier of three");
     let together =
         format!("  ranks 0-1 (2 of 3) wait together: barrier #0 of communicator 0, {at}, for ");
     assert!(text.contains(&together), "{text}");
@@ -110,8 +112,12 @@ fn a_message_on_another_communicator_is_near_enough_to_be_named() {
 fn collectives_of_two_communicators_in_two_orders_are_named() {
     let job = StuckJob::start(4, "crossed");
     job.report(
-        "verdict: ranks 0-1 call barrier #0 of communicator * first, ranks 2-3 barrier #0 of communicator *: same order on all \
-         ranks",
+        &format!(
+            "verdict: ranks 0-1 call barrier #0 of communicator * ({}) first, ranks 2-3 barrier #0 of communicator * ({}): same \
+             order on all ranks",
+            place("barrier of one"),
+            place("barrier of the other")
+        ),
         1,
     );
 }
@@ -122,7 +128,7 @@ fn a_rank_that_computes_is_named_with_its_last_collective() {
     let at = place("last barrier");
     job.report(
         &format!(
-            "verdict: rank 1 computes for * s without calling the runtime (* % of a processor), since its barrier #0, {at}, \
+            "verdict: rank 1 computes for * s without awaiting communication (* % of a processor), since its barrier #0, {at}, \
              ended; 2 ranks wait for it"
         ),
         1,
@@ -134,7 +140,7 @@ fn a_rank_without_an_agent_that_computes_is_named_too() {
     let inline = [("RIPSTOP_PROGRESS", "inline")];
     let job = StuckJob::start_with(3, "computes_inline", &[], &inline);
     job.report(
-        "verdict: rank 1 computes for * s without calling the runtime (* % of a processor); 2 ranks wait for it",
+        "verdict: rank 1 computes for * s without awaiting communication (* % of a processor); 2 ranks wait for it",
         1,
     );
 }
@@ -143,7 +149,7 @@ fn a_rank_without_an_agent_that_computes_is_named_too() {
 fn messages_that_a_rank_without_an_agent_does_not_take_are_counted() {
     let inline = [("RIPSTOP_PROGRESS", "inline")];
     let job = StuckJob::start_with(3, "unread_inline", &[], &inline);
-    let pattern = "verdict: rank 1 computes for * s without calling the runtime (* % of a processor); 2 ranks wait for it; * \
+    let pattern = "verdict: rank 1 computes for * s without awaiting communication (* % of a processor); 2 ranks wait for it; * \
                    messages have come for it and no thread takes them: RIPSTOP_PROGRESS=thread would";
     let text = job.report(pattern, 1);
     let (_, rest) = text.split_once("ranks wait for it; ").unwrap();

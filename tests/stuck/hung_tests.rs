@@ -52,15 +52,18 @@ fn a_ring_of_receives_is_a_deadlock() {
 
 #[test]
 fn the_rank_that_misses_a_collective_is_named() {
-    let line = "verdict: rank 2 has not called barrier #0 of communicator 0; it awaits something that is not communication";
+    let line = format!(
+        "verdict: rank 2 has not called barrier #0 of communicator 0 ({}); it awaits something that is not communication",
+        place("barrier of three")
+    );
     for ranks in [THREADS, PROCESSES, SIMULATED] {
-        fails_with("missing_collective", ranks, line);
+        fails_with("missing_collective", ranks, &line);
     }
 }
 
 #[test]
 fn the_rank_that_computes_is_named() {
-    let line = "verdict: rank 1 computes for * s without calling the runtime (* % of a processor); 2 ranks wait for it";
+    let line = "verdict: rank 1 computes for * s without awaiting communication (* % of a processor); 2 ranks wait for it";
     fails_with("computes_inline", ("RIPSTOP_PROGRESS", "inline"), line);
 }
 

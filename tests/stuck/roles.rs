@@ -270,10 +270,10 @@ async fn metered_survivors(world: &Comm) -> Result<(), ripstop::Error> {
 async fn crossed(world: &Comm) -> Result<(), ripstop::Error> {
     let (one, other) = (world.dup().await?, world.dup().await?);
     if world.rank() < 2 {
-        one.barrier().await?;
+        one.barrier().await?; // barrier of one
         other.barrier().await?;
     } else {
-        other.barrier().await?;
+        other.barrier().await?; // barrier of the other
         one.barrier().await?;
     }
     Ok(())

@@ -78,7 +78,8 @@ impl EngineCore {
                     at,
                 }),
         );
-        all.extend(self.recovery.waiting_agreed());
+        let agreements = self.recovery.waiting_agreed();
+        all.extend(agreements.map(|(_, report)| report));
         all
     }
 }

@@ -182,31 +182,33 @@ impl EngineCore {
 
     /// Returns the agreements, and the epochs of windows that wait for other ranks.
     fn other_waits(&self) -> Vec<PublishedWait> {
-        let wait = |kind: WaitKind, comm: u32, peer: Option<WorldRank>, tag: Option<u32>, at| {
-            PublishedWait {
-                kind,
-                id: NOT_IN_TABLE | id_of(kind, comm, peer, tag),
-                comm: comm & !1,
-                peer: peer.map(|rank| rank.0),
-                tag,
-                sig: 0,
-                bytes: 0,
-                is_awaited: true,
-                since: 0,
-                name: String::new(),
-                at,
-            }
-        };
-        let agreements = self
-            .recovery
-            .waiting_agreed()
-            .map(|report| wait(WaitKind::Agree, report.ctx, None, None, line(report.at)));
-        let epochs = self.windows.published_waits().into_iter().map(
-            |AwaitedEpoch { id, rank, kind, at }| {
-                let at = at.map_or_else(String::new, line);
-                wait(kind, id.context, Some(rank), Some(id.sequence), at)
-            },
-        );
+        let wait =
+            |kind: WaitKind, number: u64, comm: u32, target: Option<(WorldRank, u32)>, at| {
+                let (peer, window) = target.unzip();
+                PublishedWait {
+                    kind,
+                    id: NOT_IN_TABLE | id_of(kind, number, comm, target),
+                    comm: comm & !1,
+                    peer: peer.map(|rank| rank.0),
+                    tag: window,
+                    sig: 0,
+                    bytes: 0,
+                    is_awaited: true,
+                    since: 0,
+                    name: String::new(),
+                    at,
+                }
+            };
+        let agreements = self.recovery.waiting_agreed().map(|(number, report)| {
+            let number = u64::from(number);
+            wait(WaitKind::Agree, number, report.ctx, None, line(report.at))
+        });
+        let epochs = self.windows.published_waits().into_iter().map(|epoch| {
+            let AwaitedEpoch { id, rank, kind, .. } = epoch;
+            let at = epoch.at.map_or_else(String::new, line);
+            let target = Some((rank, id.sequence));
+            wait(kind, epoch.future, id.context, target, at)
+        });
         agreements.chain(epochs).collect()
     }
 
@@ -317,11 +319,12 @@ fn hash(group: &RankGroup) -> u64 {
         .0
 }
 
-/// Returns the name of an agreement, or of the epoch of a window. The next one of the same kind has the same.
-fn id_of(kind: WaitKind, comm: u32, peer: Option<WorldRank>, window: Option<u32>) -> u64 {
-    let peer = peer.map_or(u64::MAX, |peer| u64::from(peer.0));
-    let window = window.map_or(u64::MAX, u64::from);
-    let parts = [kind as u64, u64::from(comm), peer, window];
+/// Returns the name of an agreement with this number, or of what a future with this number waits for at a window of a rank.
+fn id_of(kind: WaitKind, number: u64, comm: u32, target: Option<(WorldRank, u32)>) -> u64 {
+    let (peer, window) = target.map_or((u64::MAX, u64::MAX), |(rank, window)| {
+        (u64::from(rank.0), u64::from(window))
+    });
+    let parts = [kind as u64, number, u64::from(comm), peer, window];
     let start = TypeSig::of_name("wait");
     parts.into_iter().fold(start, |id, part| id.and(part)).0
 }

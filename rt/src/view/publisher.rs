@@ -166,10 +166,11 @@ impl ViewPublisher {
         }
     }
 
-    /// Records that the last snapshot does not describe the rank any more.
+    /// Records that the last snapshot does not describe the rank any more. Whether a thread of the application sleeps is not
+    /// known until the next one. A question of another rank may have woken the agent, so the last answer stands meanwhile.
     pub(crate) fn mark_awake(&mut self) {
         if self.is_current && self.phase != RankPhase::Left {
-            (self.is_current, self.is_parked) = (false, false);
+            self.is_current = false;
             self.write_pulse(AWAKE);
         }
     }

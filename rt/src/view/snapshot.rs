@@ -116,8 +116,7 @@ pub enum WaitKind {
 pub struct PublishedWait {
     /// Kind and progress.
     pub kind: WaitKind,
-    /// Name of the operation in its rank. No other operation has had it, unless the kind
-    /// [is anonymous](WaitKind::is_anonymous).
+    /// Name of the operation in its rank. No other operation has had it.
     pub id: u64,
     /// Even number of the communicator.
     pub comm: u32,
@@ -274,20 +273,6 @@ impl WaitKind {
 
     pub(super) fn of_code(code: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| *kind as u32 == code)
-    }
-
-    /// Returns true for kinds whose next operation has the same id, so that equal ids in two snapshots do not say that the
-    /// operation is the same.
-    #[must_use]
-    pub const fn is_anonymous(self) -> bool {
-        matches!(
-            self,
-            Self::Agree
-                | Self::WindowPost
-                | Self::WindowComplete
-                | Self::WindowLock
-                | Self::WindowFence
-        )
     }
 
     /// Returns true for receives and probes.

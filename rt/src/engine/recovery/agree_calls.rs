@@ -170,10 +170,11 @@ impl AgreeCalls {
         self.all.iter_mut().filter_map(|call| call.waker.take())
     }
 
-    /// Returns the source locations of the calls for which futures wait.
-    pub(super) fn open(&self) -> impl Iterator<Item = &'static Location<'static>> {
+    /// Returns the numbers and the source locations of the calls for which futures wait.
+    pub(super) fn open(&self) -> impl Iterator<Item = (u32, &'static Location<'static>)> {
         let open = |call: &&AgreeCall| !(call.left || call.is_decided());
-        self.all.iter().filter(open).map(|call| call.at)
+        let open = self.all.iter().filter(open);
+        open.map(|call| (call.number, call.at))
     }
 
     fn place(&self, number: u32) -> Option<usize> {

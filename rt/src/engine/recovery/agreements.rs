@@ -404,15 +404,18 @@ impl LazyRecovery {
         all.flat_map(|(_, agreement)| agreement.awaited())
     }
 
-    /// Returns the agreements for which futures wait.
-    pub(in crate::engine) fn waiting_agreed(&self) -> impl Iterator<Item = PendingOpReport> {
+    /// Returns the agreements for which futures wait, with their numbers on their communicators.
+    pub(in crate::engine) fn waiting_agreed(&self) -> impl Iterator<Item = (u32, PendingOpReport)> {
         self.all_agreements().flat_map(|(ctx, agreement)| {
-            agreement.calls.open().map(move |at| PendingOpReport {
-                what: "agree",
-                ctx,
-                peer: None,
-                tag: None,
-                at,
+            agreement.calls.open().map(move |(number, at)| {
+                let report = PendingOpReport {
+                    what: "agree",
+                    ctx,
+                    peer: None,
+                    tag: None,
+                    at,
+                };
+                (number, report)
             })
         })
     }

@@ -14,6 +14,8 @@ use crate::{
 /// An epoch or a lock of this rank that waits for another rank.
 pub(in crate::engine) struct AwaitedEpoch {
     pub(in crate::engine) id: WindowId,
+    /// Number of the future that waits. No other one has had it.
+    pub(in crate::engine) future: u64,
     pub(in crate::engine) rank: WorldRank,
     /// What that rank has to do.
     pub(in crate::engine) kind: WaitKind,
@@ -29,9 +31,15 @@ impl LazyWindowTable {
         let mut waits = Vec::new();
         for (&id, end) in awaited {
             let wait = |rank, kind| {
-                let call = end.call_that_awaits(kind)?;
+                let (future, call) = end.call_that_awaits(kind)?;
                 let at = call.map(|call| call.at);
-                Some(AwaitedEpoch { id, rank, kind, at })
+                Some(AwaitedEpoch {
+                    id,
+                    future,
+                    rank,
+                    kind,
+                    at,
+                })
             };
             let fence = end.fences.as_ref().and_then(WindowFences::awaited);
             waits.extend(fence.and_then(|rank| wait(rank, WaitKind::WindowFence)));
@@ -68,10 +76,13 @@ impl LazyWindowTable {
 }
 
 impl WindowEndState {
-    /// Returns a call that may wait for this; `None` if all futures wait for something else. A future of no call may wait for
-    /// anything.
-    fn call_that_awaits(&self, kind: WaitKind) -> Option<Option<WindowCall>> {
-        let mut calls = self.listeners.values().map(|future| future.call);
+    /// Returns the number and the call of a future that may wait for this; `None` if all futures wait for something else. A
+    /// future of no call may wait for anything.
+    fn call_that_awaits(&self, kind: WaitKind) -> Option<(u64, Option<WindowCall>)> {
+        let mut calls = self
+            .listeners
+            .iter()
+            .map(|(number, future)| (*number, future.call));
         let may_wait = |call: WindowCall| match kind {
             WaitKind::WindowPost => call.op == "start",
             WaitKind::WindowComplete => call.op == "wait",
@@ -79,6 +90,6 @@ impl WindowEndState {
             WaitKind::WindowLock => !matches!(call.op, "start" | "wait" | "complete" | "fence"),
             _ => call.op == "fence",
         };
-        calls.find(|call| call.is_none_or(may_wait))
+        calls.find(|(_, call)| call.is_none_or(may_wait))
     }
 }

@@ -20,7 +20,7 @@ pub use self::rank_state::RankState;
 use self::{
     verdict::verdict,
     wait_graph::{RankStanding, WaitGraph},
-    words::{age, describe, rank_set, seconds},
+    words::{age, describe, rank_set, seconds, sleep_reason},
 };
 use super::{FlightRecord, layout::RankView};
 
@@ -329,7 +329,7 @@ fn clauses(
     is_relative: bool,
 ) -> Vec<String> {
     let idle = |what: &str| {
-        let last = graph.last_collective(rank);
+        let last = graph.last_ended(rank);
         let last = last.map_or_else(String::new, |last| format!("; last ended: {last}"));
         vec![format!("no operation under way, {what}{last}")]
     };
@@ -349,12 +349,10 @@ fn clauses(
         RankStanding::Idle => {
             vec!["no operation under way; it awaits something that is not communication".to_owned()]
         }
-        RankStanding::Elsewhere { sleeps_in } if sleeps_in.is_empty() => {
-            idle("asleep outside of the runtime")
-        }
-        RankStanding::Elsewhere { sleeps_in } => {
-            idle(&format!("asleep outside of the runtime ({sleeps_in})"))
-        }
+        RankStanding::Elsewhere { sleeps_in } => idle(&format!(
+            "asleep outside of the runtime{}",
+            sleep_reason(sleeps_in)
+        )),
         RankStanding::Computing { percent } => idle(&format!(
             "outside of the runtime, {percent} % of a processor"
         )),

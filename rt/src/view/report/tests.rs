@@ -364,8 +364,9 @@ fn renumber(rank: &mut ObservedRank) {
 }
 
 #[test]
-fn an_epoch_in_a_newer_snapshot_may_be_the_next_one_and_moves() {
+fn an_operation_in_a_newer_snapshot_is_the_same_unless_it_has_another_id() {
     for kind in [
+        WaitKind::Recv,
         WaitKind::WindowPost,
         WaitKind::WindowComplete,
         WaitKind::WindowFence,
@@ -373,10 +374,83 @@ fn an_epoch_in_a_newer_snapshot_may_be_the_next_one_and_moves() {
         let same = pair(kind, SECOND, |_| ());
         assert_eq!(same.standing, JobStanding::Deadlocked, "{}", same.verdict);
         let newer = pair(kind, SECOND, renumber);
-        assert_eq!(newer.standing, JobStanding::Moving, "{}", newer.verdict);
+        assert_eq!(newer.standing, JobStanding::Deadlocked, "{}", newer.verdict);
+        let next = pair(kind, SECOND, |rank| {
+            if let Ok(view) = &mut rank.view {
+                view.snapshot.waits[0].id += 1;
+            }
+        });
+        assert_eq!(next.standing, JobStanding::Moving, "{}", next.verdict);
     }
-    let receives = pair(WaitKind::Recv, SECOND, renumber);
-    assert_eq!(receives.standing, JobStanding::Deadlocked);
+}
+
+#[test]
+fn a_rank_that_was_woken_for_a_moment_still_waits() {
+    let stuck = |change: fn(&mut RankView)| {
+        let report = pair(WaitKind::Recv, SECOND, |rank| {
+            if let Ok(view) = &mut rank.view {
+                change(view);
+            }
+        });
+        assert_eq!(report.standing, JobStanding::Stuck, "{}", report.verdict);
+        let both =
+            "rank 0 receives from 1 (src/step.rs:88) -> rank 1 receives from 0 (src/step.rs:90)";
+        assert!(report.verdict.ends_with(both), "{}", report.verdict);
+    };
+    stuck(|view| view.is_current = false);
+    stuck(|view| {
+        view.is_current = false;
+        view.snapshot.number += 1;
+    });
+    let outside = pair(WaitKind::Recv, SECOND, |rank| {
+        for view in rank.view.iter_mut().chain(&mut rank.before) {
+            view.is_current = false;
+        }
+    });
+    let end = "and sleeps outside of the runtime";
+    assert!(outside.verdict.ends_with(end), "{}", outside.verdict);
+}
+
+#[test]
+fn a_rank_that_leaves_the_runtime_or_comes_back_has_ended_no_operation() {
+    let mut ranks = vec![
+        rank(0, 2, vec![wait(WaitKind::Recv, Some(1), "", 88)]),
+        elsewhere(1, 2),
+    ];
+    if let Some(before) = &mut ranks[1].before {
+        before.snapshot.phase = RankPhase::Waiting;
+    }
+    let report = report(ranks);
+    assert_eq!(report.standing, JobStanding::Stuck, "{}", report.verdict);
+}
+
+#[test]
+fn a_message_that_has_come_to_another_rank_is_told_beside_the_receive_that_waits_for_it() {
+    let mut ranks = vec![
+        rank(0, 3, vec![wait(WaitKind::Recv, Some(1), "", 88)]),
+        rank(1, 3, Vec::new()),
+        rank(2, 3, Vec::new()),
+    ];
+    if let Ok(view) = &mut ranks[2].view {
+        view.snapshot.stored = vec![StoredGroup {
+            source: 1,
+            comm: 0,
+            tag: 17,
+            sig: 88,
+            count: 1,
+            bytes: 8,
+            name: "f64 x 1".to_owned(),
+        }];
+    }
+    let instead =
+        "; a message of rank 1 with tag 17 has come to rank 2 instead, and no receive takes it";
+    let verdict = report(ranks.clone()).verdict;
+    assert!(verdict.ends_with(instead), "{verdict}");
+    if let Ok(view) = &mut ranks[2].view {
+        view.snapshot.stored[0].sig = 90;
+    }
+    let verdict = report(ranks).verdict;
+    assert!(!verdict.contains("instead"), "{verdict}");
 }
 
 #[test]
@@ -582,7 +656,8 @@ fn ten_thousand_ranks_at_as_many_lines_are_reported_in_sixty_lines() {
     let barrier = || wait(WaitKind::Collective, None, "barrier", 40);
     assert_eq!(
         all(&|number| (number != 77).then(barrier)),
-        "verdict: rank 77 has not called barrier #17 of communicator 0; it awaits something that is not communication"
+        "verdict: rank 77 has not called barrier #17 of communicator 0 (src/step.rs:0); it awaits something that is not \
+         communication"
     );
     let chain = |number| (number + 1 < size).then(|| wait(WaitKind::Recv, Some(number + 1), "", 1));
     assert_eq!(

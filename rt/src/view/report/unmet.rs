@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use super::{
     super::{PublishedWait, WaitKind},
     ObservedJob,
-    verdict::{PUBLISHES_NOTHING, does},
+    verdict::{PUBLISHES_NOTHING, does, since},
     wait_graph::WaitGraph,
-    words::{self, bytes, call, describe, tag},
+    words::{self, beside, bytes, call, describe, tag},
 };
 
 /// Ranks whose waiters are counted before one of them is named.
@@ -119,17 +119,26 @@ fn unmet_line(graph: &WaitGraph<'_>, rank: u32, wait: &PublishedWait, peer: u32)
             "no receive takes the message of rank {rank} to rank {peer}, {tag} ({}, {at}); rank {peer} has posted none that fits",
             bytes(wait.bytes)
         )),
+        WaitKind::Recv | WaitKind::Probe if wait.peer == Some(rank) => Some(format!(
+            "rank {rank} waits for a message of itself, {tag} ({at}), and has sent itself none that fits"
+        )),
         WaitKind::Recv | WaitKind::Probe => {
             let sender = words::peer(wait, None);
+            let instead = graph.misdirected(rank, wait, peer);
+            let instead = instead.map_or_else(String::new, |other| {
+                format!("; a message of rank {peer} with {tag} has come to rank {other} instead, and no receive takes it")
+            });
             Some(format!(
-                "rank {rank} waits for a message of {sender}, {tag} ({at}); rank {peer} has sent {}, and {does}",
+                "rank {rank} waits for a message of {sender}, {tag} ({at}); rank {peer} has sent {}, and {does}{instead}",
                 sent(graph, peer, rank)
             ))
         }
         WaitKind::Collective => Some(format!(
-            "rank {peer} has not called {} #{number} of communicator {}; it {does}",
+            "rank {peer} has not called {} #{number} of communicator {}{}; it {does}{}",
             call(wait).0,
-            wait.comm
+            wait.comm,
+            beside(wait),
+            since(graph, peer)
         )),
         WaitKind::WindowLock => {
             let what = describe(wait, None);

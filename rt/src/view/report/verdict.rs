@@ -8,7 +8,10 @@ use super::{
     unmet::unmet,
     wait_cycle::wait_cycle,
     wait_graph::{RankStanding, WaitGraph},
-    words::{collective, describe, grouped, rank_set, seconds, waiters, whole_seconds},
+    words::{
+        beside, collective, describe, grouped, rank_set, seconds, sleep_reason, waiters,
+        whole_seconds,
+    },
 };
 
 /// What is known of a rank without a view whose launcher knows all ranks.
@@ -170,14 +173,22 @@ fn computing(job: &ObservedJob, graph: &WaitGraph<'_>, awaited: &BTreeSet<u32>) 
     });
     let (count, rank, percent) =
         computing.max_by_key(|&(count, rank, _)| (count, u32::MAX - rank))?;
-    let last = graph.last_collective(rank);
-    let since = last.map_or_else(String::new, |last| format!(", since its {last}, ended"));
     let age = age_of(job, graph, rank);
+    // It may call the runtime: `is_done` and `try_probe` do not wait.
     Some(format!(
-        "verdict: rank {rank} computes for {age} without calling the runtime ({percent} % of a processor){since}{}{}",
+        "verdict: rank {rank} computes for {age} without awaiting communication ({percent} % of a processor){}{}{}",
+        since(graph, rank),
         waiters(count),
         untaken(graph.untaken(rank))
     ))
+}
+
+/// Returns a clause about since when a rank awaits no communication, or nothing if that is not known.
+pub(super) fn since(graph: &WaitGraph<'_>, rank: u32) -> String {
+    let last = graph
+        .last_ended(rank)
+        .filter(|_| graph.holding(rank).is_empty());
+    last.map_or_else(String::new, |last| format!(", since its {last}, ended"))
 }
 
 /// Returns the clause about messages for a rank without an agent, or nothing.
@@ -302,8 +313,12 @@ fn crossed(graph: &WaitGraph<'_>) -> Option<String> {
         in_it.collect::<Vec<u32>>()
     };
     let call = |wait: &PublishedWait| {
-        let (verb, number) = (super::words::call(wait).0.to_owned(), wait.tag.unwrap_or(0));
-        format!("{verb} #{number} of communicator {}", wait.comm)
+        let (verb, number) = (super::words::call(wait).0, wait.tag.unwrap_or(0));
+        format!(
+            "{verb} #{number} of communicator {}{}",
+            wait.comm,
+            beside(wait)
+        )
     };
     let first = side(one);
     let verb = if first.len() == 1 { "calls" } else { "call" };
@@ -370,7 +385,9 @@ pub(super) fn does(graph: &WaitGraph<'_>, rank: u32) -> String {
         (_, Some(wait)) => format!("waits in {}", describe(wait, None)),
         (Some(RankStanding::Left), _) => "has left the job".to_owned(),
         (Some(RankStanding::Idle), _) => "awaits something that is not communication".to_owned(),
-        (Some(RankStanding::Elsewhere { .. }), _) => "sleeps outside of the runtime".to_owned(),
+        (Some(RankStanding::Elsewhere { sleeps_in }), _) => {
+            format!("sleeps outside of the runtime{}", sleep_reason(sleeps_in))
+        }
         (Some(RankStanding::Computing { percent }), _) => {
             format!("computes ({percent} % of a processor)")
         }

@@ -150,13 +150,23 @@ impl<'a> WaitGraph<'a> {
         waiting.count()
     }
 
-    /// Returns the last collective of a rank that has ended, in words.
-    pub(super) fn last_collective(&self, rank: u32) -> Option<&str> {
-        let comms = &self.snapshot(rank)?.comms;
-        comms
-            .iter()
-            .map(|comm| &*comm.last)
-            .find(|last| !last.is_empty())
+    /// Returns the last operation of a rank that has ended, in words.
+    pub(super) fn last_ended(&self, rank: u32) -> Option<&str> {
+        let last = &*self.snapshot(rank)?.last_ended;
+        Some(last).filter(|last| !last.is_empty())
+    }
+
+    /// Returns another rank than `rank` to which `sender` has sent what this receive of `rank` waits for, and which does not
+    /// receive it.
+    pub(super) fn misdirected(&self, rank: u32, wait: &PublishedWait, sender: u32) -> Option<u32> {
+        let tag = wait.tag?;
+        let has_one = |other: &u32| {
+            let stored = self.snapshot(*other).map_or(&[][..], |known| &known.stored);
+            let mut of_sender = stored.iter().filter(|group| group.source == sender);
+            of_sender.any(|group| (group.tag, group.sig) == (tag, wait.sig))
+        };
+        let mut others = self.ranks.keys().copied().filter(|other| *other != rank);
+        others.find(has_one)
     }
 
     /// Returns the ranks that hold the lock for which `wait` waits, as far as the view of the rank with the memory names them.
@@ -537,7 +547,7 @@ fn standing(rank: &ObservedRank) -> RankStanding {
     {
         return RankStanding::Moving;
     }
-    let is_outside = view.snapshot.phase == RankPhase::Elsewhere || !view.is_current;
+    let is_outside = is_outside(rank.before.as_ref(), view, percent);
     match view.snapshot.waits.iter().any(|wait| wait.is_awaited) {
         _ if is_outside && percent >= COMPUTES_PERCENT => RankStanding::Computing { percent },
         _ if is_outside => RankStanding::Elsewhere {
@@ -548,11 +558,23 @@ fn standing(rank: &ObservedRank) -> RankStanding {
     }
 }
 
+/// Returns true if a rank does not sleep in the runtime. What wakes it for a moment, such as a question of a rank that waits for
+/// it, does not count.
+fn is_outside(before: Option<&RankView>, view: &RankView, percent: u32) -> bool {
+    let is_elsewhere = view.snapshot.phase == RankPhase::Elsewhere;
+    let before = match before {
+        Some(before) if !view.is_current && percent < COMPUTES_PERCENT => before,
+        _ => return is_elsewhere || !view.is_current,
+    };
+    if before.is_current {
+        return before.snapshot.phase == RankPhase::Elsewhere;
+    }
+    let has_slept_since = before.snapshot.number != view.snapshot.number;
+    is_elsewhere || !has_slept_since
+}
+
 /// Returns true if an operation has begun or ended between two looks.
 fn has_moved(before: &RankView, after: &RankView) -> bool {
-    if is_anonymous(&after.snapshot) && before.snapshot.number != after.snapshot.number {
-        return true;
-    }
     let shape = |view: &RankView| {
         let snapshot = &view.snapshot;
         let waits: BTreeSet<(u64, WaitKind)> = snapshot
@@ -565,21 +587,17 @@ fn has_moved(before: &RankView, after: &RankView) -> bool {
             snapshot.posted,
             snapshot.ended,
             snapshot.arrived,
-            snapshot.phase,
+            snapshot.phase == RankPhase::Starting,
             waits,
             next,
+            // It is written meanwhile, too.
+            view.flight.records.last().map(|record| record.number),
         )
     };
     shape(before) != shape(after)
 }
 
-/// Returns true if a rank awaits an operation that its id does not tell from the next one.
-fn is_anonymous(snapshot: &RankSnapshot) -> bool {
-    let mut awaited = snapshot.waits.iter().filter(|wait| wait.is_awaited);
-    awaited.any(|wait| wait.kind.is_anonymous())
-}
-
-/// Returns true if a rank that waits has slept in both looks, over the same operations, and nothing in it can end them.
+/// Returns true if a rank that waits has slept in both looks, and nothing in it can end its operations.
 fn is_asleep_in_both(rank: &ObservedRank) -> bool {
     let (Ok(view), Some(before)) = (&rank.view, &rank.before) else {
         return false;
@@ -588,7 +606,6 @@ fn is_asleep_in_both(rank: &ObservedRank) -> bool {
         ProcessState::Alive { percent, .. } => *percent < COMPUTES_PERCENT,
         _ => false,
     };
-    let is_same = !is_anonymous(&view.snapshot) || before.snapshot.number == view.snapshot.number;
     let is_whole = view.snapshot.is_passive && !view.snapshot.is_truncated;
-    is_idle && is_same && is_whole && before.is_current && view.is_current
+    is_idle && is_whole && before.is_current && view.is_current
 }

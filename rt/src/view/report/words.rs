@@ -35,7 +35,7 @@ pub(in crate::view) fn describe(wait: &PublishedWait, relative_to: Option<u32>) 
         }
         WaitKind::Agree => format!("agree on communicator {comm}{at}"),
         WaitKind::Creation => {
-            format!("a communicator or a window is made of communicator {comm}{at}")
+            format!("the creation of a communicator or a window from communicator {comm}{at}")
         }
         WaitKind::Remote => format!("an access to the window of {peer}{at}"),
         WaitKind::WindowPost => format!("waits for {peer} to post window {number}{beside}"),
@@ -139,7 +139,7 @@ pub(super) fn bytes(len: u64) -> String {
 }
 
 /// Returns the source line as verdicts name it: ` (src/rma.rs:20)`, or nothing.
-fn beside(wait: &PublishedWait) -> String {
+pub(super) fn beside(wait: &PublishedWait) -> String {
     if wait.at.is_empty() {
         String::new()
     } else {
@@ -154,6 +154,37 @@ fn at(wait: &PublishedWait) -> String {
         format!(", {}", wait.at)
     }
 }
+
+/// Returns a clause about why a thread sleeps, by the name of the kernel's function in which it does. Returns nothing if there is
+/// no name.
+pub(super) fn sleep_reason(function: &str) -> String {
+    if function.is_empty() {
+        return String::new();
+    }
+    let known = SLEEP_REASONS
+        .iter()
+        .find(|(part, _)| function.contains(part));
+    let reason = known.map_or_else(String::new, |(_, reason)| format!(", {reason}"));
+    format!("{reason} ({function})")
+}
+
+/// Parts of the names of kernel functions, and what a thread does that sleeps in them.
+const SLEEP_REASONS: [(&str, &str); 14] = [
+    ("futex", "waiting for a lock or another thread"),
+    ("nanosleep", "in a sleep of the system"),
+    ("do_wait", "waiting for another process to end"),
+    ("wait_for_partner", "opening a named pipe"),
+    ("pipe_read", "reading from a pipe"),
+    ("pipe_write", "writing to a pipe"),
+    ("tty_read", "reading from a terminal"),
+    ("tty_write", "writing to a terminal"),
+    ("wait_woken", "reading from a terminal or a socket"),
+    ("unix_stream", "waiting for a socket"),
+    ("skb_wait", "reading from a socket"),
+    ("lock_inode_wait", "waiting for the lock of a file"),
+    ("ep_poll", "waiting for descriptors"),
+    ("poll_schedule", "waiting for descriptors"),
+];
 
 /// Formats ranks as sets: `rank 3`, `ranks 0-2,4-6`.
 pub(super) fn rank_set(ranks: &[u32]) -> String {
