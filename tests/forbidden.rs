@@ -52,11 +52,13 @@ fn without_process_vm_calls_bodies_are_copied_twice_and_the_reason_is_said() {
 
 #[test]
 fn without_io_uring_ranks_sleep_on_epoll_and_the_reason_is_said() {
-    let said = passes(crossing().forbid(&[libc::SYS_io_uring_setup]));
-    assert!(
-        said.contains("reactor epoll: epoll, because io_uring is forbidden here"),
-        "{said}"
-    );
+    for call in [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter] {
+        let said = passes(crossing().forbid(&[call]));
+        assert!(
+            said.contains("reactor epoll: epoll, because io_uring is forbidden here"),
+            "{said}"
+        );
+    }
 }
 
 #[test]

@@ -68,9 +68,12 @@ enum UringSource {
 /// Function that creates a ring with a number of entries.
 pub(super) type UringSetup = fn(u32) -> io::Result<IoUring>;
 
-/// Creates a ring in the kernel.
+/// Creates a ring in the kernel, and enters it once.
 pub(super) fn set_up(entries: u32) -> io::Result<IoUring> {
-    IoUring::new(entries)
+    let ring = IoUring::new(entries)?;
+    // A container may allow the first call and forbid this one. Then no thread could sleep.
+    ring.submit()?;
+    Ok(ring)
 }
 
 impl UringBackend {
@@ -391,9 +394,14 @@ fn caps_of(ring: &IoUring) -> Result<UringCaps, String> {
 fn why_not(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::ENOSYS) => {
-            "this kernel has no io_uring, or a container's seccomp profile hides it (io_uring_setup: ENOSYS)".to_owned()
+            "this kernel has no io_uring, or a container's seccomp profile hides it (io_uring_setup or io_uring_enter: \
+             ENOSYS)"
+                .to_owned()
         }
-        Some(libc::EPERM | libc::EACCES) => format!("io_uring is forbidden here ({}) (io_uring_setup: {error})", forbidden_by()),
+        Some(libc::EPERM | libc::EACCES) => format!(
+            "io_uring is forbidden here ({}) (io_uring_setup or io_uring_enter: {error})",
+            forbidden_by()
+        ),
         Some(libc::EMFILE | libc::ENFILE) => format!("no descriptor is left for io_uring; raise `ulimit -n` ({error})"),
         Some(libc::ENOMEM) => format!("io_uring got no memory; before Linux 5.12 its rings count, raise `ulimit -l` ({error})"),
         _ => format!("io_uring does not work here: {error}"),
