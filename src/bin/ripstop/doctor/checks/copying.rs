@@ -32,8 +32,13 @@ impl CopyingFacts {
                 CHECK,
                 self.with_scope(found),
                 "a long message between ranks of one node then passes through a buffer, which takes about twice the time",
-                "set kernel.yama.ptrace_scope to 0 or 1, and allow process_vm_readv and process_vm_writev in the container's \
-                 seccomp profile (with docker, --cap-add SYS_PTRACE)",
+                match self.scope.as_deref() {
+                    Some("2" | "3") => "set kernel.yama.ptrace_scope to 0 or 1",
+                    _ => {
+                        "allow process_vm_readv and process_vm_writev in the container's seccomp profile (with docker, \
+                         --cap-add SYS_PTRACE)"
+                    }
+                },
             ),
             Err(_) => CheckFinding::skip(CHECK, "ranks share no memory here; see memory.shared"),
         };
@@ -80,6 +85,12 @@ mod tests {
             let findings = CopyingFacts::observe(&files, driver).findings();
             assert_eq!(findings[0].state, expected, "{findings:?}");
             assert!(findings[0].seen.contains(word), "{findings:?}");
+            // Only the cause is named that is seen.
+            let advice = &*findings[0].advice;
+            let is_yama = scope == Some("2");
+            assert_eq!(advice.contains("ptrace_scope"), is_yama, "{findings:?}");
+            let is_filter = expected == Warn && !is_yama;
+            assert_eq!(advice.contains("seccomp"), is_filter, "{findings:?}");
         }
     }
 }
