@@ -67,7 +67,7 @@ pub(super) fn lone_survivors(size: u32) -> Vec<LoneSurvivor> {
 
 impl LoneSurvivor {
     /// Uses up some numbers of communicators, which other ranks may propose.
-    pub(super) fn use_contexts(&mut self, count: u32) {
+    pub(super) fn use_contexts(&self, count: u32) {
         (0..count).for_each(|_| _ = self.contexts.propose(2));
     }
 
