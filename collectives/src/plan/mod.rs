@@ -15,7 +15,8 @@
 //! give costs in the notation of Hockney and of Thakur, Rabenseifner and Gropp (2005): α for a message, β for an element that
 //! travels, γ for an element that is combined, with p ranks, n elements, and lg the logarithm to base 2, rounded up.
 //!
-//! [`check`] runs the plans of a whole group without a network.
+//! Steps of these plans wait for earlier steps only. Two steps that may run at the same time touch no common element, unless both
+//! only read it, and no step writes the input. [`check`] runs the plans of a whole group without a network.
 
 mod allgather;
 mod allreduce;

@@ -152,7 +152,7 @@ impl ProgramBuilder {
                     .to_owned(),
             ));
         };
-        let number = u32::try_from(self.ends.len()).unwrap_or(u32::MAX); // a plan has less than 2^32 steps
+        let number = u32::try_from(self.ends.len()).unwrap_or(u32::MAX); // a plan has fewer than 2^32 steps
         let id = ProgramStepId(at);
         self.edges.extend(after.iter().map(|step| (step.0, at)));
         let mut waits = u32::try_from(after.len()).unwrap_or(u32::MAX);

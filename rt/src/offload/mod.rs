@@ -9,6 +9,7 @@
 //! - A step begins when all the steps that it waits for have ended. Steps without an order may run at the same time.
 //! - The k-th send from one rank to another, in list order, matches the k-th receive there from it. So a send begins
 //!   only after the earlier sends in the list to the same rank have begun, and likewise a receive.
+//! - Two steps that may run at the same time touch no common element, unless both only read it.
 //! - A step may be held back until all but a few of the earlier steps in the list have ended: see
 //!   [`CollectiveProgram::lookahead`].
 //!
@@ -204,7 +205,7 @@ pub(crate) struct ProgramStep {
     frees: Range<u32>,
     /// Next message to, or from, the same peer, which begins after this one has begun.
     pub(crate) next: Option<ProgramStepId>,
-    /// Number of the pushed step that this one belongs to: a message in runs takes two steps.
+    /// Number of the plan's step that this one belongs to: a message in runs takes two steps.
     pub(crate) number: u32,
 }
 
@@ -334,7 +335,7 @@ impl ProgramStepId {
     /// Panics from 2³² on.
     #[must_use]
     pub fn new(index: usize) -> Self {
-        Self(u32::try_from(index).expect("a list has less than 2^32 steps"))
+        Self(u32::try_from(index).expect("a list has fewer than 2^32 steps"))
     }
 
     /// Returns the step's index in the list.

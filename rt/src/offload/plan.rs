@@ -112,9 +112,13 @@ impl Plan {
     }
 
     /// Adds `len` elements of scratch memory.
-    pub const fn add_scratch(&mut self, len: usize) -> BufferSpan {
+    ///
+    /// # Panics
+    /// Panics if the scratch has more elements than a `usize` can count.
+    pub fn add_scratch(&mut self, len: usize) -> BufferSpan {
         let start = self.scratch;
-        self.scratch += len;
+        let all = self.scratch.checked_add(len);
+        self.scratch = all.expect("a usize counts the elements of the scratch");
         ProgramBuffer::Scratch.span(start, len)
     }
 
@@ -125,7 +129,7 @@ impl Plan {
     /// or a step waits for one that does not precede it.
     ///
     /// # Panics
-    /// Panics if a buffer or the scratch has more bytes than a `usize` can count.
+    /// Panics if a buffer, the scratch or a message has more bytes than a `usize` can count.
     pub fn program<T: Wire>(
         &self,
         input: usize,

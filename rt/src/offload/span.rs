@@ -23,7 +23,7 @@ pub enum ProgramBuffer {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[expect(
     clippy::exhaustive_structs,
-    reason = "five numbers, written out by the code that lowers a plan"
+    reason = "five numbers, written out by the code that makes a plan"
 )]
 pub struct BufferSpan {
     /// Memory area of the bytes.

@@ -23,7 +23,9 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 
 #[cfg(all(test, not(feature = "proptest")))]
-compile_error!("the tests of the command need the feature `proptest`: add --all-features");
+compile_error!(
+    "the tests of the command need the feature `proptest`: call cargo with `--features cli,proptest`, or with `--all-features`"
+);
 
 /// Ripstop: an async networking runtime for HPC. This command starts its programs, and measures, simulates and explains.
 #[derive(Parser)]

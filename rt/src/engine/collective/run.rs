@@ -44,15 +44,17 @@ pub(super) struct ProgramRun {
     pub(super) block_events: Option<VecDeque<usize>>,
 }
 
-/// What carries a program on: its [execution](super::CollectiveExecution), with the state of that one.
+/// How a program runs: its [execution](super::CollectiveExecution), and the state that this way needs.
 pub(super) enum RunExecution {
-    /// Steps begin in turns. A program that has failed before it began is here too.
+    /// Steps begin in turns of the engine. This is also the state of a program whose call or future no longer carries it out, and
+    /// of one by task lists that failed before it began.
     Messages,
     /// Steps begin in polls of the future.
     Polled {
         /// True if something has happened since the future was polled.
         has_news: bool,
     },
+    /// The driver runs the steps from task lists.
     TaskLists(Box<OffloadedRun>),
 }
 

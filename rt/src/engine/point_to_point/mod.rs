@@ -1,6 +1,6 @@
 //! Messages from one rank to another: sends and receives, how they match, and how the bytes travel.
 //!
-//! This is the ground floor of the engine. Collectives, windows and recovery stand on it. It calls none of their methods: what
+//! This is the lowest part of the engine. Collectives, windows and recovery use it. It calls none of their methods: what
 //! it records for collectives is in what all parts share ([`EngineCommons`]), which its state holds. Windows and recovery borrow
 //! only that.
 //!
@@ -8,7 +8,7 @@
 //!
 //! - An operation, with its buffer and its [`OpState`](crate::ops::OpState), is in the commons (`ops`). This part changes the
 //!   states, and an [`OpId`] names an operation also on the wire.
-//! - What waits to be sent to a peer is in the commons too (`peers`): headers without a body, envelopes, fragments, and how much
+//! - The commons have what waits to be sent to a peer, too (`peers`): headers without a body, envelopes, fragments, and how much
 //!   the peer may send and be sent. So is `commands`, the puts and gets that wait for room at the driver.
 //! - [`PointToPoint`] owns the rest: which receives are posted and in which order messages came (`matching`), messages that no
 //!   receive has taken (`messages`), and long messages that both ends move (`splits`).
@@ -22,11 +22,13 @@
 //!     └─────── RTS ───────> Offered                           the bytes stay here
 //!   Offered ── ATS ───────> Done                              the receiver has got the bytes
 //!     ├─────── RTR ───────> Putting ─> Done                   this rank puts them, then sends ATP
-//!     ├─────── RTR ───────> Fragmenting ─> Done               the bytes go in messages, where nothing else works
+//!     ├─────── RTR ───────> Fragmenting ─> Done               the bytes go in messages, if no other path works
 //!     ├─────── SplitRtr ──> Claiming ─> PuttingRear ─> Offered  this rank has put the rear, and waits for ATS
+//!     │                     Claiming ─> Offered               the claim has failed
 //!     └─────── Cancel ────> Withdrawing                       CancelAck: withdrawn, or Offered if it was matched already
 //!
-//! receive  Expected ─ any other use of the engine ─> Posted ─ matched ─> Landing ─> Done
+//! receive  Expected ─ its short message ─> Done
+//!     └──── any other use of the engine ─> Posted ─ matched ─> Landing ─> Done
 //!   A whole message is copied at once: Posted -> Done. `Landing` waits for bytes that the driver or the sender moves.
 //!   Recalled     a buffer that is lent to the driver, and that the operation waits to have back
 //!   Following    takes over the message of an orphan: a receive in `Landing` whose future was dropped
@@ -40,7 +42,7 @@
 //! otherwise. `unexpected_quota` and `out_of_order_fetch` bound what is stored. All others are shorter ways, which can be read
 //! last: `expected_recv`, `message_runs`, `own_messages`, `hw_matching` and `placed_recv`.
 //!
-//! Of the rest of the runtime, one needs the states (rt/src/ops/op_state.rs), the headers (rt/src/proto/wire), and the rules that
+//! Of the rest of the runtime, you need the states (rt/src/ops/op_state.rs), the headers (rt/src/proto/wire), and the rules that
 //! are pure: rt/src/proto/matching, rt/src/proto/header_quota and rt/src/proto/channel.
 
 mod arrivals;
