@@ -71,6 +71,12 @@ fn nanoseconds() -> u64 {
 }
 
 const NS_PER_S: u64 = 1_000_000_000;
+
+/// Returns the earlier of the next time that is known, if there is one, and another.
+pub(crate) fn earlier(next: Option<u64>, at: u64) -> u64 {
+    next.map_or(at, |next| next.min(at))
+}
+
 /// Returns a time as this clock counts it.
 pub(crate) fn picoseconds(time: Duration) -> u64 {
     let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);

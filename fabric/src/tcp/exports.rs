@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, io};
 
 use super::{core::TcpCore, send_queue::QueueOwner};
 use crate::{
-    driver::{DownCause, LocalRange},
+    driver::LocalRange,
     memory::{MemoryRegion, RemoteRegion, WeakRegion},
     offload::{COUNTER_LEN, LocalCounter},
     random::fill_unguessable,
@@ -203,8 +203,12 @@ impl TcpCore {
                     copy = Some(made);
                 }
                 Err(why) => {
-                    let text = format!("no memory to answer rank {rank}: {why}");
-                    self.lose(rank, DownCause::Failed, text);
+                    let place = peer.place(rank);
+                    let text = format!(
+                        "this rank has no memory to answer a get of {place} ({why}): run fewer ranks on this host, or give \
+                         them more memory"
+                    );
+                    self.give_up(rank, None, text);
                 }
             }
         }

@@ -91,7 +91,7 @@ impl TcpCore {
     fn is_leaving(&mut self, rank: u32) -> bool {
         let how = match self.closing {
             Some(DownCause::Finished) => FINISHED,
-            _ => FAILED,
+            Some(DownCause::Failed) | None => FAILED,
         };
         let peer = &mut self.peers[rank as usize];
         let Some(connection) = &mut peer.connection else {
@@ -157,12 +157,18 @@ impl TcpCore {
             .and_then(|socket| receive(socket, &mut self.inbox.bytes));
         match received {
             Ok(0) => {
-                let why = format!("rank {rank} closed the connection");
-                self.lose(rank, DownCause::Finished, why);
+                let place = self.peers[rank as usize].place(rank);
+                let text = format!("{place} closed the connection while this rank ended");
+                self.lose(rank, DownCause::Finished, text);
             }
             Ok(_) => self.sockets.look_at(name),
             Err(why) if why.kind() == std::io::ErrorKind::WouldBlock => entry.readable = false,
-            Err(why) => self.lose(rank, DownCause::Failed, why.to_string()),
+            Err(why) => {
+                let place = self.peers[rank as usize].place(rank);
+                let text =
+                    format!("the TCP connection to {place} failed while this rank ended: {why}");
+                self.lose(rank, DownCause::Failed, text);
+            }
         }
     }
 

@@ -1,9 +1,13 @@
-//! Peers that this rank gives up although their processes may be alive. They learn that at once, and why.
+//! Peers that this rank gives up although their processes may be alive. They learn that at once.
+//!
+//! A peer also learns why if long packets to its host do not arrive, or if what it has sent was damaged or nonsense. Peers that
+//! [`TcpCore::give_up`] gives up without a reason learn from the reset of the connection alone: their hosts are silent, the
+//! runtime has decided so, or this rank lacks memory. What is still in flight between the two ranks is lost in all cases.
 //!
 //! Nothing can be said on the connection behind what was lost there. So the reason travels as a notice on a connection of its
 //! own, and is short enough for every path. The peer closes that connection once it has read the notice. Only then is the old
 //! connection reset, because a peer that sees the reset first would report it without the reason. The reset does not wait for a
-//! peer that takes the notice late.
+//! peer that takes the notice late, and a rank that gives up many peers at a time sends notices to some of them only.
 
 use std::{io, net::SocketAddr, os::fd::OwnedFd};
 
@@ -13,8 +17,9 @@ use super::{
     reach::send_all,
     socket_calls::{connect, connected, receive, reset_when_closed},
     sockets::{SocketEntry, SocketName, SocketRole},
+    unmet_goodbyes::{GOODBYES_MAX, PATIENCE},
 };
-use crate::driver::DownCause;
+use crate::{driver::DownCause, timer::earlier};
 
 /// A notice on its way to a peer.
 #[derive(Debug)]
@@ -28,7 +33,7 @@ pub(super) struct GiveUpNotice {
 }
 
 impl TcpCore {
-    /// Reports that a peer has failed, and resets its connection. The peer is told why, unless nothing comes from it any more.
+    /// Reports that a peer has failed, and resets its connection. The peer is told why, if there is a reason that it can act on.
     pub(super) fn give_up(&mut self, rank: u32, why: Option<GiveUpReason>, evidence: String) {
         let Self { peers, sockets, .. } = self;
         let connection = peers[rank as usize].connection.as_ref();
@@ -41,9 +46,12 @@ impl TcpCore {
         self.lose(rank, DownCause::Failed, evidence);
     }
 
-    /// Begins to connect to a peer, on the path of the connection if the peer listens there. If that fails, the reset is all that
-    /// the peer learns.
+    /// Begins to connect to a peer, on the path of the connection if the peer listens there. If that fails, or if too many
+    /// notices are on their way, the reset is all that the peer learns.
     fn begin_notice(&mut self, rank: u32, why: GiveUpReason, connection: OwnedFd) {
+        if self.notices.len() >= GOODBYES_MAX {
+            return;
+        }
         let address = &self.peers[rank as usize].address;
         let path = rustix::net::getpeername(&connection).ok().flatten();
         let path = path.and_then(|peer| SocketAddr::try_from(peer).ok());
@@ -95,7 +103,7 @@ impl TcpCore {
                 sockets.close(*name);
                 return false;
             }
-            next = Some(next.map_or(deadline, |next: u64| next.min(deadline)));
+            next = Some(earlier(next, deadline));
             true
         });
         next
@@ -136,10 +144,10 @@ impl SocketEntry {
             send_all(socket, &notice.bytes)?;
             notice.sent = true;
         }
-        while self.readable {
+        if self.readable {
             match receive(socket, &mut [0]) {
-                Ok(0) => return Ok(false),
-                Ok(_) => {}
+                // A peer says nothing here, so bytes come from another program, which could go on for ever.
+                Ok(_) => return Ok(false),
                 Err(why) if why.kind() == io::ErrorKind::WouldBlock => self.readable = false,
                 Err(why) => return Err(why),
             }
@@ -147,6 +155,3 @@ impl SocketEntry {
         Ok(true)
     }
 }
-
-/// Time for a notice to be read, in picoseconds: the kernel asks once more for a connection after a second.
-const PATIENCE: u64 = 1_500_000_000_000;

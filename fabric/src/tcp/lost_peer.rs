@@ -21,12 +21,12 @@ impl TcpPeer {
         let place = self.place(rank);
         let cause = if probes {
             format!(
-                ": packets of the host arrive here, but at least long ones to it are lost: {MTU_ADVICE}"
+                ": packets of that host arrive here, but at least long ones to it are lost: {MTU_ADVICE}"
             )
         } else {
             NETWORK_ADVICE.to_owned()
         };
-        format!("the system of {place} has acknowledged no data over TCP for {seconds} s{cause}")
+        format!("the host of {place} has acknowledged no data over TCP for {seconds} s{cause}")
     }
 
     /// Returns the evidence of a peer that has given this rank up and has said why.
@@ -34,11 +34,12 @@ impl TcpPeer {
         let place = self.place(rank);
         let why = match why {
             GiveUpReason::LongPackets => &format!(
-                "long packets of its host do not arrive here, and short ones do: {MTU_ADVICE}"
+                "packets from this rank's host arrive there, but long packets from there do not arrive at this host: \
+                 {MTU_ADVICE}"
             ),
-            GiveUpReason::Damaged => {
-                "what this rank sent over TCP was damaged on the way: a checksum is wrong"
-            }
+            GiveUpReason::Damaged => &format!(
+                "what this rank sent over TCP was damaged on the way: a checksum is wrong{DAMAGE_ADVICE}"
+            ),
             GiveUpReason::Nonsense => {
                 "it cannot read what this rank sent over TCP: start all ranks with the same version and settings of Ripstop"
             }
@@ -48,11 +49,11 @@ impl TcpPeer {
 
     /// Returns the evidence of a peer that has said goodbye.
     pub(super) fn said_goodbye(&self, rank: u32, how: DownCause) -> String {
+        let place = self.place(rank);
         match how {
-            DownCause::Finished => "it said goodbye".to_owned(),
+            DownCause::Finished => format!("{place} said goodbye"),
             DownCause::Failed => format!(
-                "{} has failed, and said so before it ended: look at the errors of that rank",
-                self.place(rank)
+                "{place} has failed, and said so before it ended: look at the errors of that rank"
             ),
         }
     }
@@ -78,6 +79,10 @@ fn network_advice(why: &io::Error) -> &'static str {
 /// What to do about a peer of which the network has lost the track, to be added to its error.
 pub(super) const NETWORK_ADVICE: &str = ": check that its host is up, and that this host reaches these \
      addresses (`ip route get`, firewalls); RIPSTOP_TCP_IFACE chooses others";
+
+/// What to do about a network that changes data, to be added to its error.
+pub(super) const DAMAGE_ADVICE: &str =
+    ": have the adapters, cables and switches between both hosts checked";
 
 /// What to do about a path that only short packets pass.
 const MTU_ADVICE: &str = "give all interfaces on the path one MTU, let firewalls pass ICMP messages of the kind \"fragmentation \

@@ -8,6 +8,7 @@ use super::{
     },
     handshake::GiveUpReason,
     landing::is_long,
+    lost_peer::DAMAGE_ADVICE,
     one_sided::PENDING_MAX,
     peer::{PendingCommand, PendingKind},
 };
@@ -61,7 +62,7 @@ impl TcpCore {
                     }
                     FrameStep::Damaged => {
                         let text = format!(
-                            "what {} sent to rank {} over TCP was damaged on the way: a checksum is wrong",
+                            "what {} sent to rank {} over TCP was damaged on the way: a checksum is wrong{DAMAGE_ADVICE}",
                             self.peers[rank as usize].place(rank),
                             self.me
                         );

@@ -15,7 +15,7 @@ use super::{
     handshake::GiveUpReason,
     socket_calls::{HostLife, host_life},
 };
-use crate::timer::picoseconds;
+use crate::timer::{earlier, picoseconds};
 
 /// What is known of a host that owes an acknowledgment.
 #[derive(Clone, Copy, Debug)]
@@ -73,7 +73,7 @@ impl TcpCore {
                 lost.push((rank, probes));
             } else if connection.watched {
                 let look = end.min(now.saturating_add(LOOK_PAUSE));
-                next = Some(next.map_or(look, |next: u64| next.min(look)));
+                next = Some(earlier(next, look));
             }
         }
         self.silence_due = next;

@@ -209,7 +209,7 @@ impl SocketTable {
     /// Forgets a socket, and returns its descriptor.
     pub(super) fn take(&mut self, name: SocketName) -> Option<OwnedFd> {
         let socket = self.close(name)?.fd?;
-        // A socket that epoll does not report needs no farewell.
+        // An error means that epoll does not report this socket now, so there is nothing to remove.
         let _ = epoll::delete(&*self.epoll, &socket);
         Some(socket)
     }

@@ -65,7 +65,7 @@ impl TcpCore {
         };
         let said = match how {
             DownCause::Finished => RankGoodbye::Finished,
-            _ => RankGoodbye::Failed,
+            DownCause::Failed => RankGoodbye::Failed,
         };
         let bytes = goodbye(self.own, to, &address.token, said);
         self.goodbyes.calls.push(GoodbyeCall {
@@ -110,7 +110,8 @@ impl TcpCore {
         !calls.is_empty()
     }
 
-    /// Handles a goodbye that has come without a connection. Whatever else may come of that peer would come over one.
+    /// Handles what a rank has said in place of a hello. A goodbye counts only if there is no connection to that rank, over which
+    /// more of it could still come.
     pub(super) fn hear_goodbye(&mut self, from: TcpIdentity, said: RankGoodbye) {
         let how = match said {
             RankGoodbye::Finished => DownCause::Finished,
@@ -128,12 +129,13 @@ impl TcpCore {
     }
 }
 
-/// Most connections for goodbyes. A job with many ranks would notice more of them when all ranks end at once.
-const GOODBYES_MAX: usize = 256;
+/// Most connections at a time for goodbyes, and as many for notices to peers that are given up. A job with many ranks would
+/// notice more of them when all ranks end at once.
+pub(super) const GOODBYES_MAX: usize = 256;
 
-/// Time for connections to peers, in picoseconds: the kernel asks once more after a second. A host that answers nothing delays
-/// the end of the rank so much.
-const PATIENCE: u64 = 1_500_000_000_000;
+/// Time for such a connection, in picoseconds: the kernel asks once more after a second. A host that answers nothing delays the
+/// end of the rank so much.
+pub(super) const PATIENCE: u64 = 1_500_000_000_000;
 
 #[cfg(test)]
 mod tests {

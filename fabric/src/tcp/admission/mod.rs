@@ -17,7 +17,7 @@ use super::{
     socket_calls::{accept, end_sending, receive, tune, unacknowledged},
     sockets::{SocketName, SocketRole},
 };
-use crate::random::fill_unguessable;
+use crate::{random::fill_unguessable, timer::earlier};
 
 /// A connection that has not proved yet that it is a peer.
 #[derive(Debug)]
@@ -254,7 +254,7 @@ impl TcpCore {
             match deadline {
                 Some(deadline) if deadline <= now => self.drop_arrival(name),
                 Some(deadline) => {
-                    next = Some(next.map_or(deadline, |next: u64| next.min(deadline)));
+                    next = Some(earlier(next, deadline));
                 }
                 None => {}
             }
@@ -275,7 +275,7 @@ impl TcpCore {
                         self.reach(rank);
                     }
                 }
-                Some(at) => next = Some(next.map_or(at, |next| next.min(at))),
+                Some(at) => next = Some(earlier(next, at)),
                 None => {}
             }
         }

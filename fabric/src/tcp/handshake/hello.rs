@@ -144,7 +144,11 @@ impl HelloKind {
             Self::GaveUpLongPackets => RankGoodbye::GaveUp(GiveUpReason::LongPackets),
             Self::GaveUpDamaged => RankGoodbye::GaveUp(GiveUpReason::Damaged),
             Self::GaveUpNonsense => RankGoodbye::GaveUp(GiveUpReason::Nonsense),
-            _ => return None,
+            Self::Dial
+            | Self::Accepted
+            | Self::OtherIncarnation
+            | Self::Duplicate
+            | Self::OtherVersion => return None,
         })
     }
 
@@ -203,7 +207,8 @@ pub(super) fn field<const LEN: usize>(bytes: &[u8], at: usize) -> [u8; LEN] {
     field
 }
 
-/// Version of the handshake and of the frames that follow it.
+/// Version of the handshake and of the frames that follow it. It stays the same when a change also raises the version of
+/// addresses: a rank reads the addresses of its peers before it connects to any, so ranks of two builds differ there already.
 pub(super) const VERSION: u16 = 1;
 
 /// Bytes of a hello without its proof.

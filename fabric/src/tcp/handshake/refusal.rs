@@ -34,7 +34,7 @@ pub(in crate::tcp) enum HandshakeRefusal {
     Duplicate,
     /// The other side wants no connection, and says why.
     Goodbye {
-        /// The rank.
+        /// The rank that says it.
         of: TcpIdentity,
         /// What it says.
         said: RankGoodbye,

@@ -1,11 +1,24 @@
 //! Peers that are given up while they are alive.
 
+use std::{
+    io::Write,
+    net::{SocketAddr, TcpListener},
+    thread,
+    time::Duration,
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    net::{AddressFamily, SocketType, bind, getsockname, socket},
+};
+
 use super::{HangGuard, HeardEvents, Pair};
 use crate::{
     driver::{DownCause, Driver, DriverCommand, PostResult, WorldRank},
     tcp::{
         handshake::{GiveUpReason, TcpIdentity},
         host_name::HostName,
+        unmet_goodbyes::GOODBYES_MAX,
     },
 };
 
@@ -80,16 +93,104 @@ fn a_notice_that_is_not_read_delays_the_reset_only_for_a_while() {
     assert_eq!(core.notices.len(), 1);
     let guard = HangGuard::new("the end of the notice");
     while !pair.ranks[0].core().notices.is_empty() {
+        assert_eq!(seen_by_the_peer(&mut pair), PollFlags::empty());
         pair.turn_of_the_tricked();
         guard.check();
     }
-    // The notice is still there for the peer, and so is the reset.
+    let guard = HangGuard::new("the reset");
+    while !seen_by_the_peer(&mut pair).contains(PollFlags::ERR) {
+        guard.check();
+    }
+    // The notice is still there for the peer, too.
     let (mut heard, guard) = (HeardEvents::default(), HangGuard::new("the end"));
     while heard.down.is_empty() {
         let _ = pair.ranks[1].progress(16, &mut heard);
         guard.check();
     }
     assert_eq!(heard.down, [DownCause::Failed]);
+}
+
+/// Returns what the socket of rank 1 has to report, and leaves it there.
+fn seen_by_the_peer(pair: &mut Pair) -> PollFlags {
+    let core = pair.ranks[1].core();
+    let name = core.peers[0].connection.as_ref().unwrap().socket;
+    let socket = core.sockets.get(name).unwrap().socket().unwrap();
+    let mut seen = [PollFd::new(socket, PollFlags::IN | PollFlags::RDHUP)];
+    let at_once = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    poll(&mut seen, Some(&at_once)).unwrap();
+    seen[0].revents()
+}
+
+/// Changes where rank 0 believes that rank 1 listens.
+fn move_peer(pair: &mut Pair, to: SocketAddr) {
+    let endpoints = &mut pair.ranks[0].core().peers[1].address.endpoints;
+    endpoints.truncate(1);
+    (endpoints[0].ip, endpoints[0].port) = (to.ip(), to.port());
+}
+
+#[test]
+fn a_notice_ends_at_a_program_that_answers_without_end() {
+    let mut pair = Pair::new();
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    move_peer(&mut pair, listener.local_addr().unwrap());
+    let core = pair.ranks[0].core();
+    core.give_up(1, Some(GiveUpReason::Nonsense), String::new());
+    assert_eq!(core.notices.len(), 1);
+    let program = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let guard = HangGuard::new("the end of the connection");
+        while stream.write_all(&[7; 4096]).is_ok() {
+            guard.check();
+        }
+    });
+    let guard = HangGuard::new("the end of the notice");
+    while !pair.ranks[0].core().notices.is_empty() {
+        pair.turn_of_the_tricked();
+        guard.check();
+    }
+    program.join().unwrap();
+}
+
+#[test]
+fn too_many_notices_leave_a_peer_with_the_reset() {
+    let mut pair = Pair::new();
+    let core = pair.ranks[0].core();
+    let any = core.peers[1].connection.as_ref().unwrap().socket;
+    core.notices = vec![any; GOODBYES_MAX];
+    core.give_up(1, Some(GiveUpReason::Damaged), String::new());
+    assert_eq!(core.notices.len(), GOODBYES_MAX);
+    let (mut heard, guard) = (HeardEvents::default(), HangGuard::new("the end"));
+    while heard.down.is_empty() {
+        let _ = pair.ranks[1].progress(16, &mut heard);
+        guard.check();
+    }
+    let evidence = pair.ranks[1].core().peers[0].evidence.clone().unwrap();
+    assert!(evidence.contains("reset"), "{evidence}");
+}
+
+#[test]
+fn a_rank_ends_whose_notice_no_peer_takes() {
+    // No process listens at a socket that is only bound.
+    let bound = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&bound, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let nowhere = SocketAddr::try_from(getsockname(&bound).unwrap()).unwrap();
+    // The other peer listens, but makes no turns.
+    for at in [Some(nowhere), None] {
+        let mut pair = Pair::new();
+        if let Some(at) = at {
+            move_peer(&mut pair, at);
+        }
+        let core = pair.ranks[0].core();
+        core.give_up(1, Some(GiveUpReason::LongPackets), String::new());
+        // The kernel may refuse the connection at once where no process listens.
+        assert!(at.is_some() || core.notices.len() == 1);
+        core.begin_close(DownCause::Finished);
+        assert!(core.finish(Duration::from_secs(120)), "{at:?}");
+        assert!(core.notices.is_empty(), "{at:?}");
+    }
 }
 
 #[test]
