@@ -274,7 +274,7 @@ impl fmt::Debug for Error {
     }
 }
 
-// Whoever adds a field to an error adds it to its report.
+// Another field of an error belongs to its report.
 const _: () = assert!(size_of::<Error>() == size_of::<usize>());
 
 impl fmt::Display for Error {

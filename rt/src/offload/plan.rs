@@ -122,11 +122,12 @@ impl Plan {
         ProgramBuffer::Scratch.span(start, len)
     }
 
-    /// Makes the program of this plan for elements of type `T`, with buffers of `input` and `output` elements. O(steps and edges).
+    /// Makes the program of this plan for elements of type `T`, with buffers of `input` and `output` elements. O(steps and
+    /// edges).
     ///
     /// # Errors
-    /// A rank or a span of a step is out of range, two spans of a step have different lengths or overlap, a step writes the input,
-    /// or a step waits for one that does not precede it.
+    /// A rank or a span of a step is out of range, two spans of a step have different lengths or overlap, a step writes the
+    /// input, or a step waits for one that does not precede it.
     ///
     /// # Panics
     /// Panics if a buffer, the scratch or a message has more bytes than a `usize` can count.

@@ -4,7 +4,7 @@
 //! it records for collectives is in what all parts share ([`EngineCommons`]), which its state holds. Windows and recovery borrow
 //! only that.
 //!
-//! # Who owns what
+//! # Owners
 //!
 //! - An operation, with its buffer and its [`OpState`](crate::ops::OpState), is in the commons (`ops`). This part changes the
 //!   states, and an [`OpId`] names an operation also on the wire.
@@ -37,8 +37,8 @@
 //! # Where to begin
 //!
 //! A short message: `send`, `transmitter`, then at its receiver `order` (credits, and the order where the driver does not keep
-//! it), `recv` (matching and the copy) and `unexpected` (no receive waits; `message` is the store). A long one: `rendezvous`, then
-//! `split_rendezvous`. `arrivals` lists the kinds of headers, and `peer_down`, `refuse` and `unreceived` say how things end
+//! it), `recv` (matching and the copy) and `unexpected` (no receive waits; `message` is the store). A long one: `rendezvous`,
+//! then `split_rendezvous`. `arrivals` lists the kinds of headers, and `peer_down`, `refuse` and `unreceived` say how things end
 //! otherwise. `unexpected_quota` and `out_of_order_fetch` bound what is stored. All others are shorter ways, which can be read
 //! last: `expected_recv`, `message_runs`, `own_messages`, `hw_matching` and `placed_recv`.
 //!

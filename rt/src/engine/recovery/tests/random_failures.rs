@@ -274,7 +274,7 @@ impl RandomFailures {
             heard.sort_unstable();
             assert!(heard.iter().eq(&self.dead), "rank {rank}: {heard:?}");
             revoked.insert(survivor.core.common.is_void(COMM));
-            // In programs in which ranks leave, ranks refuse some headers. This test does not show which, so it checks none there.
+            // In programs in which ranks leave, ranks refuse some headers. This test does not show which.
             let refused = survivor.core.common.refused;
             assert!(refused == 0 || self.events.leave, "refused by rank {rank}");
             assert!(!survivor.core.common.peers.any_to_flush());
