@@ -103,7 +103,7 @@ impl PlanBuilder {
     }
 
     /// Adds `len` elements of scratch memory.
-    pub(crate) const fn scratch(&mut self, len: usize) -> BufferSpan {
+    pub(crate) fn scratch(&mut self, len: usize) -> BufferSpan {
         self.plan.add_scratch(len)
     }
 
