@@ -254,6 +254,76 @@ fn a_holder_that_waits_for_the_rank_that_wants_its_lock_is_deadlocked_with_it() 
 }
 
 #[test]
+fn a_flush_that_waits_for_a_lock_is_named_with_the_holder() {
+    let job = StuckJob::start(3, "flush_waits");
+    let at = place("flush under a lock that waits");
+    job.report(
+        &format!(
+            "verdict: rank 2 waits for the lock of window * of rank 0 ({at}), which rank 1 holds; rank 1 awaits something that \
+             is not communication"
+        ),
+        1,
+    );
+}
+
+#[test]
+fn ranks_that_ask_each_other_why_they_wait_do_not_count_as_moving() {
+    for (role, verdict) in [
+        (
+            "epoch_of_four",
+            format!(
+                "verdict: rank 2 waits for rank 0 to post window * ({}); rank 0 waits in barrier #* of communicator 0, {}",
+                place("start that is not posted"),
+                place("barrier after the epoch")
+            ),
+        ),
+        (
+            "fence_of_four",
+            format!(
+                "verdict: rank 0 waits for rank 3 in a fence of window * ({}); rank 3 waits in barrier #* of communicator 0, {}",
+                place("fence of three"),
+                place("barrier after the fence")
+            ),
+        ),
+    ] {
+        let job = StuckJob::start(4, role);
+        job.report(&verdict, 1);
+        // It asks again each second.
+        for _ in 0..4 {
+            let (text, code) = stuck(&[&job.pid().to_string()]);
+            assert_eq!(code, Some(1), "{text}");
+            assert!(!text.contains("begin and end"), "{text}");
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_awaits_a_message_of_itself_is_named() {
+    let job = StuckJob::start(2, "to_itself");
+    job.report(
+        &format!(
+            "verdict: rank 1 waits for a message of itself, tag 3 ({}), and has sent itself none that fits",
+            place("recv from itself")
+        ),
+        1,
+    );
+}
+
+#[test]
+fn a_message_that_has_come_to_another_rank_is_named() {
+    let job = StuckJob::start(4, "misdirected");
+    job.report(
+        &format!(
+            "verdict: rank 3 waits for a message of rank 2, tag 3 ({}); rank 2 has sent it *, all received, and waits in barrier \
+             #* of communicator 0, {}; a message of rank 2 with tag 3 has come to rank 1 instead, and no receive takes it",
+            place("recv in a half"),
+            place("barrier of four")
+        ),
+        1,
+    );
+}
+
+#[test]
 fn a_job_that_awaits_no_communication_is_not_called_a_deadlock() {
     let job = StuckJob::start(2, "idle");
     job.report(

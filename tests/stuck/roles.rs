@@ -45,7 +45,7 @@ pub(crate) async fn play(role: &str, world: &Comm) -> Result<(), ripstop::Error>
             let sent = world.send(next, 3, vec![0_u64; 1 << 17]); // ring send
             sent.await.map_err(|_| unsent())?;
         }
-        ("missing_collective", 2) | ("idle", _) | ("killed", 0) => pending().await,
+        ("missing_collective", 2) | ("idle", _) | ("killed" | "to_itself", 0) => pending().await,
         ("missing_collective", _) => world.barrier().await?, // barrier of three
         ("missing_recv" | "missing_send" | "no_room" | "tag_mismatch" | "comm_mismatch", _) => {
             unmatched(role, world).await?;
@@ -87,7 +87,15 @@ pub(crate) async fn play(role: &str, world: &Comm) -> Result<(), ripstop::Error>
         ("killed", _) => {
             kill_process(getpid(), Signal::KILL).unwrap();
         }
-        ("unposted" | "uncompleted" | "unlocked" | "lock_ring", _) => windows(role, world).await?,
+        ("unposted" | "uncompleted" | "unlocked" | "lock_ring" | "flush_waits", _) => {
+            windows(role, world).await?;
+        }
+        ("to_itself", 1) => {
+            world.recv::<u8>(1, 3).await?; // recv from itself
+        }
+        ("epoch_of_four" | "fence_of_four" | "misdirected", _) => {
+            questions(role, world).await?;
+        }
         ("slow", _) => loop {
             world.barrier().await?;
             world.sleep(Duration::from_millis(20)).await;
@@ -161,6 +169,41 @@ async fn leaves(role: &str, world: &Comm) -> Result<(), ripstop::Error> {
     Ok(())
 }
 
+/// Mistakes of some ranks, while others wait in a barrier and ask their peers again and again whether they come.
+async fn questions(role: &str, world: &Comm) -> Result<(), ripstop::Error> {
+    match (role, world.rank()) {
+        ("epoch_of_four", me) => {
+            let mut window = Window::<u64>::allocate(world, 1).await?;
+            match me {
+                0 => {
+                    let _mine = window.post(&[1])?.wait().await?;
+                }
+                1 | 2 => window.start(&[0]).await?.complete().await?, // start that is not posted
+                _ => {}
+            }
+            world.barrier().await?; // barrier after the epoch
+        }
+        ("fence_of_four", me) => {
+            let mut window = Window::<u64>::allocate(world, 1).await?;
+            if me < 3 {
+                let _mine = window.fence().await?.end().await?; // fence of three
+            }
+            world.barrier().await?; // barrier after the fence
+        }
+        ("misdirected", me) => {
+            let half = world.split(me / 2, 0).await?;
+            match me {
+                2 => drop(world.send(1, 3, vec![1.0]).await.map_err(|_| unsent())?),
+                3 => drop(half.recv::<f64>(0, 3).await?), // recv in a half
+                _ => {}
+            }
+        }
+        _ => {}
+    }
+    world.barrier().await?; // barrier of four
+    Ok(())
+}
+
 /// Epochs and locks of windows that another rank does not open or end.
 async fn windows(role: &str, world: &Comm) -> Result<(), ripstop::Error> {
     let mut window = Window::<u64>::allocate(world, 1).await?;
@@ -175,7 +218,7 @@ async fn windows(role: &str, world: &Comm) -> Result<(), ripstop::Error> {
             let _access = window.start(&[0]).await?;
             pending().await
         }
-        ("unlocked" | "lock_ring", me) => {
+        ("unlocked" | "lock_ring" | "flush_waits", me) => {
             let window = window.into_passive().await?;
             match me {
                 0 => pending().await,
@@ -185,6 +228,13 @@ async fn windows(role: &str, world: &Comm) -> Result<(), ripstop::Error> {
                     if role == "lock_ring" {
                         world.recv::<u8>(2, 2).await?; // recv under the lock
                     }
+                    pending().await
+                }
+                _ if role == "flush_waits" => {
+                    world.recv::<u8>(1, 1).await?;
+                    let lock = window.lock_all().await?;
+                    lock.put(0, 0, [1]).detach();
+                    lock.flush(0).await?; // flush under a lock that waits
                     pending().await
                 }
                 _ => {
