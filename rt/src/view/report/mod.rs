@@ -3,6 +3,7 @@
 //! [`StuckReport::of`] compares the looks, groups ranks that wait for the same, and gives a verdict. It says *deadlock* only of
 //! ranks that all sleep, and whose operations can be ended by these ranks alone, in both looks.
 
+mod rank_standing;
 mod rank_state;
 mod unmet;
 mod verdict;
@@ -18,8 +19,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub use self::rank_state::RankState;
 use self::{
+    rank_standing::RankStanding,
     verdict::verdict,
-    wait_graph::{RankStanding, WaitGraph},
+    wait_graph::WaitGraph,
     words::{age, describe, rank_set, seconds, sleep_reason},
 };
 use super::{FlightRecord, layout::RankView};

@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use super::{
     super::{PublishedWait, WaitKind},
     JobStanding, ObservedJob, ProcessState,
+    rank_standing::RankStanding,
     unmet::unmet,
     wait_cycle::wait_cycle,
-    wait_graph::{RankStanding, WaitGraph},
+    wait_graph::WaitGraph,
     words::{
         beside, collective, describe, grouped, rank_set, seconds, sleep_reason, waiters,
         whole_seconds,

@@ -4,42 +4,13 @@ use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
 
 use super::{
     super::{
-        FlightRecord, PublishedComm, PublishedPeer, PublishedWait, RankPhase, RankSnapshot,
-        StoredGroup, WaitKind, layout::RankView,
+        FlightRecord, PublishedComm, PublishedPeer, PublishedWait, RankSnapshot, StoredGroup,
+        WaitKind,
     },
-    ObservedJob, ObservedRank, ProcessState,
+    ObservedJob, ObservedRank,
+    rank_standing::{RankStanding, is_asleep_in_both},
     wait_edges::{HubKey, WaitEdges, WaitTargets},
 };
-
-/// What a rank does, as far as its view and its process show.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum RankStanding {
-    /// It sleeps in the runtime, and awaits operations.
-    Waiting,
-    /// It sleeps in the runtime, and awaits no operation.
-    Idle,
-    /// It sleeps, but not in the runtime.
-    Elsewhere {
-        sleeps_in: String,
-    },
-    /// It uses a processor, and does not call the runtime.
-    Computing {
-        percent: u32,
-    },
-    InKernel {
-        function: String,
-    },
-    Stopped,
-    Starting,
-    Left,
-    Dead {
-        how: String,
-        ago: Option<u64>,
-    },
-    /// Its operations begin and end.
-    Moving,
-    Unreadable,
-}
 
 /// The ranks of a job and what they wait for.
 pub(super) struct WaitGraph<'a> {
@@ -50,15 +21,12 @@ pub(super) struct WaitGraph<'a> {
     edges: WaitEdges,
 }
 
-/// Share of a processor from which on a rank computes. It is low, because a rank may share its processor with many others.
-const COMPUTES_PERCENT: u32 = 2;
-
 impl<'a> WaitGraph<'a> {
     pub(super) fn of(job: &'a ObservedJob) -> Self {
         let standings = job
             .ranks
             .iter()
-            .map(|rank| (rank.rank, (rank, standing(rank))));
+            .map(|rank| (rank.rank, (rank, RankStanding::of(rank))));
         let mut members: BTreeMap<_, Vec<u32>> = BTreeMap::new();
         let ranks: BTreeMap<_, _> = standings.collect();
         for (&rank, (observed, _)) in &ranks {
@@ -507,105 +475,4 @@ fn key(comm: &PublishedComm) -> (u32, u32, u64) {
 
 fn snapshot(rank: &ObservedRank) -> Option<&RankSnapshot> {
     rank.view.as_ref().ok().map(|view| &view.snapshot)
-}
-
-fn standing(rank: &ObservedRank) -> RankStanding {
-    let Ok(view) = &rank.view else {
-        return match &rank.process {
-            ProcessState::Ended { how, ago } => RankStanding::Dead {
-                how: how.clone(),
-                ago: *ago,
-            },
-            ProcessState::Stopped => RankStanding::Stopped,
-            _ => RankStanding::Unreadable,
-        };
-    };
-    let is_left = view.snapshot.phase == RankPhase::Left;
-    let (percent, sleeps_in) = match &rank.process {
-        _ if is_left => return RankStanding::Left,
-        ProcessState::Ended { how, ago } => {
-            return RankStanding::Dead {
-                how: how.clone(),
-                ago: *ago,
-            };
-        }
-        ProcessState::Stopped => return RankStanding::Stopped,
-        ProcessState::InKernel { function } => {
-            return RankStanding::InKernel {
-                function: function.clone(),
-            };
-        }
-        ProcessState::Alive { percent, sleeps_in } => (*percent, sleeps_in),
-    };
-    if view.snapshot.phase == RankPhase::Starting {
-        return RankStanding::Starting;
-    }
-    if rank
-        .before
-        .as_ref()
-        .is_some_and(|before| has_moved(before, view))
-    {
-        return RankStanding::Moving;
-    }
-    let is_outside = is_outside(rank.before.as_ref(), view, percent);
-    match view.snapshot.waits.iter().any(|wait| wait.is_awaited) {
-        _ if is_outside && percent >= COMPUTES_PERCENT => RankStanding::Computing { percent },
-        _ if is_outside => RankStanding::Elsewhere {
-            sleeps_in: sleeps_in.clone(),
-        },
-        true => RankStanding::Waiting,
-        false => RankStanding::Idle,
-    }
-}
-
-/// Returns true if a rank does not sleep in the runtime. What wakes it for a moment, such as a question of a rank that waits for
-/// it, does not count.
-fn is_outside(before: Option<&RankView>, view: &RankView, percent: u32) -> bool {
-    let is_elsewhere = view.snapshot.phase == RankPhase::Elsewhere;
-    let before = match before {
-        Some(before) if !view.is_current && percent < COMPUTES_PERCENT => before,
-        _ => return is_elsewhere || !view.is_current,
-    };
-    if before.is_current {
-        return before.snapshot.phase == RankPhase::Elsewhere;
-    }
-    let has_slept_since = before.snapshot.number != view.snapshot.number;
-    is_elsewhere || !has_slept_since
-}
-
-/// Returns true if an operation has begun or ended between two looks.
-fn has_moved(before: &RankView, after: &RankView) -> bool {
-    let shape = |view: &RankView| {
-        let snapshot = &view.snapshot;
-        let waits: BTreeSet<(u64, WaitKind)> = snapshot
-            .waits
-            .iter()
-            .map(|wait| (wait.id, wait.kind))
-            .collect();
-        let next: Vec<u32> = snapshot.comms.iter().map(|comm| comm.next).collect();
-        (
-            snapshot.posted,
-            snapshot.ended,
-            snapshot.arrived,
-            snapshot.phase == RankPhase::Starting,
-            waits,
-            next,
-            // It is written meanwhile, too.
-            view.flight.records.last().map(|record| record.number),
-        )
-    };
-    shape(before) != shape(after)
-}
-
-/// Returns true if a rank that waits has slept in both looks, and nothing in it can end its operations.
-fn is_asleep_in_both(rank: &ObservedRank) -> bool {
-    let (Ok(view), Some(before)) = (&rank.view, &rank.before) else {
-        return false;
-    };
-    let is_idle = match &rank.process {
-        ProcessState::Alive { percent, .. } => *percent < COMPUTES_PERCENT,
-        _ => false,
-    };
-    let is_whole = view.snapshot.is_passive && !view.snapshot.is_truncated;
-    is_idle && is_whole && before.is_current && view.is_current
 }
