@@ -222,8 +222,9 @@ impl<B: RecvBuf> RecvOp<B> {
             return None;
         };
         let shared = flight.comm.shared();
-        let taken = shared.try_take(|core| core.p2p.common.ops.take_landed(&flight.ticket))?;
-        Some(self.received(taken))
+        let take = |core: &mut EngineCore| core.p2p.common.ops.take_landed(&flight.ticket);
+        let (landed, buf) = shared.try_take(take)?;
+        Some(self.received(&landed, buf))
     }
 
     /// Makes turns if the engine knows of this receive only as the expected one. Returns `Some` of the message, or of `None` if
@@ -236,16 +237,16 @@ impl<B: RecvBuf> RecvOp<B> {
         let (shared, ticket) = (flight.comm.shared(), &flight.ticket);
         let take = |core: &mut EngineCore| core.p2p.common.ops.take_landed(ticket);
         let taken = shared.take_expected(ticket.op, take)?;
-        Some(taken.map(|taken| self.received(taken)))
+        Some(taken.map(|(landed, buf)| self.received(&landed, buf)))
     }
 
     /// Returns the message of a receive whose operation is complete.
     #[inline(always)]
-    fn received(&mut self, (landed, buf): (MessageStatus, B)) -> (B, Status) {
+    fn received(&mut self, landed: &MessageStatus, buf: B) -> (B, Status) {
         let Some(MessageOpState::InFlight(flight)) = self.state.take() else {
             unreachable!("just seen")
         };
-        let status = status_of::<B::Elem>(&flight.comm, &landed);
+        let status = status_of::<B::Elem>(&flight.comm, landed);
         handle_cache::cache_handle(flight.comm);
         (buf, status)
     }
