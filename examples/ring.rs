@@ -97,24 +97,26 @@ impl RankRing {
         Ok(())
     }
 
-    /// Ten operations determine how many fit into the time. Rank 0 decides, and its samples are the figures.
+    /// Repeats an operation until the time is over. The first operations, which also connect the ranks, are few; then there are
+    /// more and more of them at a time. Rank 0 decides, and its last samples are the figures.
     async fn measure(&self, program: TimedOperation, options: &RingOptions) -> RingResult<()> {
         let mut samples = Vec::with_capacity(ITERS_MAX);
-        let each = self.timed(program, 10, &mut samples).await?;
-        let fit = (options.seconds * 1e6 / each.max(0.01)).clamp(10.0, 1e5);
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "clamped"
-        )]
-        let [iters] = self.world.bcast(0, [fit as u64]).await?;
-        let iters = usize::try_from(iters)?;
-        let mean = self.timed(program, iters, &mut samples).await?;
-        if self.world.rank() == 0 {
-            samples.sort_by(f64::total_cmp);
-            self.print(program, options, mean, &samples);
+        let mut left_us = options.seconds * 1e6;
+        let mut iters = 10;
+        loop {
+            let mean = self.timed(program, iters, &mut samples).await?;
+            left_us -= mean * iters as f64;
+            let next = next_iters(iters, left_us / mean.max(0.01));
+            let [next] = self.world.bcast(0, [next as u64]).await?;
+            if next == 0 {
+                if self.world.rank() == 0 {
+                    samples.sort_by(f64::total_cmp);
+                    self.print(program, options, mean, &samples);
+                }
+                return Ok(());
+            }
+            iters = usize::try_from(next)?;
         }
-        Ok(())
     }
 
     /// Returns the mean in µs; every operation is a sample.
@@ -166,6 +168,17 @@ impl TimedOperation {
             Self::Barrier => "barrier",
         }
     }
+}
+
+/// Returns how many operations come next if so many fit into the time that is left: 0 if fewer do than there were just now.
+fn next_iters(iters: usize, fit: f64) -> usize {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "clamped"
+    )]
+    let fit = fit.clamp(0.0, ITERS_MAX as f64) as usize;
+    if fit < iters { 0 } else { fit.min(8 * iters) }
 }
 
 struct RingOptions {

@@ -10,6 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+mod failures;
+
+use failures::FailureLines;
+
 /// Runs steps in the root of the workspace and remembers how they went.
 pub(crate) struct StepRunner {
     pub(crate) root: PathBuf,
@@ -146,6 +150,7 @@ impl StepRunner {
             return Err(format!("{name} panicked"));
         };
         println!("\n==> {name}\n{printed}");
+        let ended = ended.map_err(|why| FailureLines::of(&printed).under(&why));
         self.tally.join(tally);
         let ended = self.close(name, took, repeat, ended);
         both(ended, outcome)
@@ -340,15 +345,17 @@ impl CommandLine {
         let mut child = command.spawn().map_err(|why| self.missing(&why))?;
         // The command holds the ends where its output is written, and the lines end when all such ends are closed.
         drop(command);
+        let mut failures = FailureLines::default();
         let status = follow(&mut child, &lines_of(reader), |line| {
             output.line(line);
+            failures.look_at(line);
             // A rank that is a process of its own runs the same test binary with all other tests filtered out. Its result is
             // already counted in that of the binary that started it.
             if self.filtered || line.contains(" 0 filtered out") {
                 tally.add(line);
             }
         })?;
-        judge(status)
+        judge(status).map_err(|why| failures.under(&why))
     }
 
     fn missing(&self, why: &std::io::Error) -> String {

@@ -9,7 +9,7 @@ use std::{
 
 use super::{
     HostsCase,
-    view::{HostsView, ends, start, wait_for},
+    view::{HostsView, before_the_end, ends, is_over, start, wait_for, wait_under},
 };
 
 /// Time after a SIGQUIT within which the launcher passes the next one on to the ranks, and a little more.
@@ -30,7 +30,7 @@ pub(super) const CASES: &[HostsCase] = &[
     },
     HostsCase {
         name: "a link that comes back is only a delay",
-        run: |world| spoil_link(world, "cable pull h2", "--seconds 2"),
+        run: |world| spoil_link(world, "cable pull h2"),
     },
     HostsCase {
         name: "a host whose link is cut is named, and ends its ranks by itself",
@@ -43,8 +43,8 @@ pub(super) const CASES: &[HostsCase] = &[
 ];
 
 fn killed_rank(world: &HostsView) -> Result<(), String> {
-    let job = endless(world, "h1:2,h2:2")?;
-    world.in_mid_job(&["h1", "h2"])?;
+    let mut job = endless(world, "h1:2,h2:2")?;
+    world.in_mid_job(&mut job, &["h1", "h2"])?;
     kill(world, "h2")?;
     let expected = [" on h2) was killed by signal 9 (SIGKILL)"];
     ends(job, 137, &expected).map(drop)
@@ -52,7 +52,7 @@ fn killed_rank(world: &HostsView) -> Result<(), String> {
 
 fn stopped_rank(world: &HostsView) -> Result<(), String> {
     let mut job = endless(world, "h1:2,h2:2")?;
-    world.in_mid_job(&["h1", "h2"])?;
+    world.in_mid_job(&mut job, &["h1", "h2"])?;
     let ranks = world.ranks("h2")?;
     let rank = ranks.first().ok_or("h2 has no rank")?;
     world.tool(&format!("kill -STOP {}", rank.pid))?;
@@ -82,32 +82,46 @@ fn stopped_rank(world: &HostsView) -> Result<(), String> {
 
 fn killed_launcher(world: &HostsView) -> Result<(), String> {
     let mut job = endless(world, "h1:2,h2:2")?;
-    world.in_mid_job(&["h1", "h2"])?;
+    world.in_mid_job(&mut job, &["h1", "h2"])?;
     job.kill()
         .map_err(|why| format!("killing the launcher: {why}"))?;
     job.wait().map_err(|why| format!("the launcher: {why}"))?;
     world.leaves_nothing()
 }
 
-/// Spoils the cable of a host under a job until a segment had to be sent again, which is less than a host's time limit.
-pub(super) fn spoil_link(world: &HostsView, spoil: &str, arguments: &str) -> Result<(), String> {
-    let job = start(world.job("--hosts h1:2,h2:2", "examples/ring", arguments))?;
-    let lost = world.in_mid_job(&["h1", "h2"]).and_then(|()| {
-        let before = world.sent_again("h2")?;
-        world.tool(spoil)?;
-        wait_for("a segment that is sent again", || {
-            Ok((world.sent_again("h2")? > before).then_some(()))
-        })
-    });
-    // The cable and the job are ended also after an error: other cases follow.
-    let mended = world.tool("cable plug h2");
-    let ended = ends(job, 0, &[]).map(drop);
-    lost.and(mended).and(ended)
+/// Spoils the cable of h2 under a job until a segment had to be sent again, which is less than a host's time limit.
+pub(super) fn spoil_link(world: &HostsView, spoil: &str) -> Result<(), String> {
+    before_the_end(|seconds| {
+        let arguments = format!("--seconds {seconds}");
+        let mut job = start(world.job("--hosts h1:2,h2:2", "examples/ring", &arguments))?;
+        let spoiled = spoil_until_lost(world, spoil, &mut job);
+        let is_over = is_over(&mut job)?;
+        // The cable and the job are ended also after an error: other cases follow.
+        let mended = world.tool("cable plug h2");
+        let ended = ends(job, 0, &[]);
+        mended.and(ended)?;
+        if is_over {
+            Ok(false)
+        } else {
+            spoiled.map(|()| true)
+        }
+    })
+}
+
+/// Spoils the cable of h2, and returns when a segment that it lost was sent again, by either side.
+fn spoil_until_lost(world: &HostsView, spoil: &str, job: &mut Child) -> Result<(), String> {
+    let hosts = ["h1", "h2"];
+    world.in_mid_job(job, &hosts)?;
+    let before = world.sent_again(&hosts)?;
+    world.tool(spoil)?;
+    wait_under(job, "a segment that is sent again", || {
+        Ok((world.sent_again(&hosts)? > before).then_some(()))
+    })
 }
 
 fn lost_link(world: &HostsView) -> Result<(), String> {
-    let job = endless(world, "h1:2,h2:2")?;
-    world.in_mid_job(&["h1", "h2"])?;
+    let mut job = endless(world, "h1:2,h2:2")?;
+    world.in_mid_job(&mut job, &["h1", "h2"])?;
     world.tool("cable pull h2")?;
     let ended = ends(
         job,
@@ -131,8 +145,8 @@ fn lost_link(world: &HostsView) -> Result<(), String> {
 }
 
 fn dead_host(world: &HostsView) -> Result<(), String> {
-    let job = endless(world, "h3:2,h4:2")?;
-    world.in_mid_job(&["h3", "h4"])?;
+    let mut job = endless(world, "h3:2,h4:2")?;
+    world.in_mid_job(&mut job, &["h3", "h4"])?;
     world.tool("power off h4")?;
     let ended = ends(
         job,

@@ -17,7 +17,7 @@ use super::{
 pub(super) const CASES: &[HostsCase] = &[
     HostsCase {
         name: "a link that loses some packets is only a delay",
-        run: |world| spoil_link(world, "cable lose h2 10", "--seconds 4"),
+        run: |world| spoil_link(world, "cable lose h2 10"),
     },
     HostsCase {
         name: "hosts with packets of different lengths",

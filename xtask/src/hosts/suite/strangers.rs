@@ -4,13 +4,13 @@ use std::{
     env,
     io::Write,
     net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs},
-    process,
+    process::{self, Child},
     time::Duration,
 };
 
 use super::{
     HostsCase,
-    view::{HostsView, ends, start, wait_for},
+    view::{HostsView, before_the_end, ends, is_over, start, wait_under},
 };
 
 pub(super) const CASES: &[HostsCase] = &[
@@ -26,15 +26,47 @@ pub(super) const CASES: &[HostsCase] = &[
 
 fn strangers(world: &HostsView, variables: &[(&str, &str)]) -> Result<(), String> {
     let seed = seed();
-    let mut job = world.job("--hosts h1:2,h2:2", "examples/ring", "--seconds 2");
+    let with_seed = |why| format!("SEED={seed}: {why}");
+    before_the_end(|seconds| visit(world, variables, seed, seconds)).map_err(with_seed)
+}
+
+/// Lets strangers connect to the ranks of a job. Returns true if all have before the job ended.
+fn visit(
+    world: &HostsView,
+    variables: &[(&str, &str)],
+    seed: u64,
+    seconds: u32,
+) -> Result<bool, String> {
+    let arguments = format!("--seconds {seconds}");
+    let mut job = world.job("--hosts h1:2,h2:2", "examples/ring", &arguments);
     job.envs(variables.iter().copied());
     let mut job = start(job)?;
-    world.in_mid_job(&["h1", "h2"])?;
-    let mut random = seed;
+    let visited = connect_all(world, seed, &mut job);
+    let is_over = is_over(&mut job)?;
+    ends(job, 0, &[])?;
+    if is_over {
+        return Ok(false);
+    }
+    let (connected, silent) = visited?;
+    drop(silent);
+    if connected < GARBAGE * 4 {
+        return Err(format!("only {connected} strangers were connected"));
+    }
+    Ok(true)
+}
+
+/// Connects strangers to all ranks. Returns how many were connected, and those that keep silent and stay.
+fn connect_all(
+    world: &HostsView,
+    mut random: u64,
+    job: &mut Child,
+) -> Result<(usize, Vec<TcpStream>), String> {
+    let hosts = ["h1", "h2"];
+    world.in_mid_job(job, &hosts)?;
     let mut silent = Vec::new();
     let mut connected = 0;
-    for host in ["h1", "h2"] {
-        for address in listening(world, host)? {
+    for host in hosts {
+        for address in listening(world, host, job)? {
             for garbage in garbage(&mut random) {
                 let Ok(mut stranger) = TcpStream::connect_timeout(&address, PATIENCE) else {
                     continue; // It listens at another address of the host.
@@ -48,24 +80,12 @@ fn strangers(world: &HostsView, variables: &[(&str, &str)]) -> Result<(), String
             }
         }
     }
-    let is_over = job
-        .try_wait()
-        .map_err(|why| format!("the job: {why}"))?
-        .is_some();
-    let ended = ends(job, 0, &[]).map_err(|why| format!("SEED={seed}: {why}"));
-    drop(silent);
-    ended?;
-    if is_over || connected < GARBAGE * 4 {
-        return Err(format!(
-            "only {connected} strangers were connected before the job ended (has it ended: {is_over})"
-        ));
-    }
-    Ok(())
+    Ok((connected, silent))
 }
 
 /// Returns the addresses at which the ranks of a host may listen.
-fn listening(world: &HostsView, host: &str) -> Result<Vec<SocketAddr>, String> {
-    let mut ports = wait_for("ranks that listen", || {
+fn listening(world: &HostsView, host: &str, job: &mut Child) -> Result<Vec<SocketAddr>, String> {
+    let mut ports = wait_under(job, "ranks that listen", || {
         let sockets = world.sockets(host)?;
         let listening = sockets.iter().filter(|socket| socket.listens);
         let ports: Vec<u16> = listening.map(|socket| socket.local_port).collect();

@@ -101,8 +101,12 @@ impl HostsView {
         Ok(text.concat().lines().filter_map(socket).collect())
     }
 
-    /// Returns how many TCP segments the host has sent again.
-    pub(super) fn sent_again(&self, host: &str) -> Result<u64, String> {
+    /// Returns how many TCP segments these hosts have sent again.
+    pub(super) fn sent_again(&self, hosts: &[&str]) -> Result<u64, String> {
+        hosts.iter().map(|host| self.sent_again_by(host)).sum()
+    }
+
+    fn sent_again_by(&self, host: &str) -> Result<u64, String> {
         let table = format!("/proc/{}/net/snmp", self.first(host)?);
         let text = fs::read_to_string(&table).map_err(|why| format!("{table}: {why}"))?;
         counter(&text, "Tcp:", "RetransSegs").ok_or_else(|| format!("{table}: no RetransSegs"))
@@ -129,9 +133,12 @@ impl HostsView {
     }
 
     /// Waits until both ranks of each of these hosts are there, and are connected with those of other hosts.
-    pub(super) fn in_mid_job(&self, hosts: &[&str]) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// The job ended before that was seen.
+    pub(super) fn in_mid_job(&self, job: &mut Child, hosts: &[&str]) -> Result<(), String> {
         hosts.iter().try_for_each(|host| {
-            wait_for(&format!("the ranks of {host}"), || {
+            wait_under(job, &format!("the ranks of {host}"), || {
                 let connected = self.sockets(host)?.iter().any(|socket| !socket.listens);
                 Ok((connected && self.ranks(host)?.len() == 2).then_some(()))
             })
@@ -197,6 +204,44 @@ pub(super) fn wait_for<T>(
         }
         thread::park_timeout(PAUSE);
     }
+}
+
+/// Like `wait_for`, for something that happens while a job runs.
+///
+/// # Errors
+/// The job ended before.
+pub(super) fn wait_under<T>(
+    job: &mut Child,
+    what: &str,
+    mut look: impl FnMut() -> Result<Option<T>, String>,
+) -> Result<T, String> {
+    wait_for(what, || {
+        // The order matters: what happened before the job ended is still seen.
+        let is_over = is_over(job)?;
+        match look()? {
+            None if is_over => Err(format!("the job ended, and still waited for: {what}")),
+            found => Ok(found),
+        }
+    })
+}
+
+/// Runs what must happen while a job runs, which takes so many seconds, and returns whether the job was still there. A busy machine
+/// may see its end first, and then a longer one begins.
+pub(super) fn before_the_end(
+    mut run: impl FnMut(u32) -> Result<bool, String>,
+) -> Result<(), String> {
+    for seconds in [2, 10, 40] {
+        if run(seconds)? {
+            return Ok(());
+        }
+    }
+    Err("jobs of 2, 10 and 40 s ended before the case had happened".to_owned())
+}
+
+/// Returns true if a job has ended.
+pub(super) fn is_over(job: &mut Child) -> Result<bool, String> {
+    let ended = job.try_wait().map_err(|why| format!("a job: {why}"))?;
+    Ok(ended.is_some())
 }
 
 /// Waits for the end of a job, and checks its exit code and what it said on its standard error.
