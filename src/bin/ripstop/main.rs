@@ -5,6 +5,7 @@ mod fabrics;
 mod info;
 mod overlap_percent;
 mod perf;
+mod picture_style;
 mod run;
 mod sim;
 mod stderr_lines;

@@ -1,6 +1,7 @@
 //! Bars of stacked parts, as SVG: how the time of each way is spent.
 
-use super::plot::{COLORS, TextPosition, escaped, line, open, text, write};
+use super::plot::{COLORS, TextPosition, line, open, text, write};
+use crate::picture_style::escaped;
 
 /// Bars that are compared with each other, from the top.
 #[derive(Debug)]
@@ -48,7 +49,7 @@ impl BarChart {
                 x,
                 y: height - BOTTOM + 18.0,
                 anchor: "middle",
-                color: "black",
+                color: "currentColor",
             };
             text(out, at, &format!("{value}"));
         }
@@ -58,7 +59,7 @@ impl BarChart {
                 x: LEFT - 8.0,
                 y: y + THICK * 0.7,
                 anchor: "end",
-                color: "black",
+                color: "currentColor",
             };
             text(out, at, &escaped(name));
             let mut x = LEFT;

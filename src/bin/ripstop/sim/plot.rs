@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, fmt::Write};
 
+use crate::picture_style::{STYLE, escaped};
+
 /// Named lines over one axis.
 #[derive(Debug)]
 pub(crate) struct LinePlot {
@@ -75,7 +77,7 @@ impl LinePlot {
                 x: LEFT - 8.0,
                 y: at + 4.0,
                 anchor: "end",
-                color: "black",
+                color: "currentColor",
             };
             text(out, place, &label(tick));
         }
@@ -83,7 +85,7 @@ impl LinePlot {
             x,
             y,
             anchor: "middle",
-            color: "black",
+            color: "currentColor",
         };
         for tick in x.ticks() {
             let at = x.place(tick);
@@ -217,7 +219,7 @@ pub(super) fn open(width: f64, height: f64, title: &str) -> String {
     let title = escaped(title);
     format!(
         r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="13">
-<rect width="{width}" height="{height}" fill="white"/>
+{STYLE}<rect width="{width}" height="{height}" class="paper"/>
 <text x="{LEFT}" y="24" font-size="16">{title}</text>
 "##
     )
@@ -229,7 +231,7 @@ pub(super) fn line(out: &mut String, x: [f64; 2], y: [f64; 2]) {
     write(
         out,
         format_args!(
-            "<line x1=\"{x1:.1}\" x2=\"{x2:.1}\" y1=\"{y1:.1}\" y2=\"{y2:.1}\" stroke=\"#ddd\"/>\n"
+            "<line x1=\"{x1:.1}\" x2=\"{x2:.1}\" y1=\"{y1:.1}\" y2=\"{y2:.1}\" class=\"rule\"/>\n"
         ),
     );
 }
@@ -248,10 +250,6 @@ pub(super) fn text(out: &mut String, at: TextPosition, words: &str) {
             "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" fill=\"{color}\">{words}</text>\n"
         ),
     );
-}
-
-pub(super) fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;")
 }
 
 pub(super) fn write(out: &mut String, text: std::fmt::Arguments<'_>) {

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::{MemoryDomain, NodeTopology, PlacedRank, ProcessorPackage, SharedCache};
+use crate::picture_style::STYLE;
 
 pub(super) fn draw(topology: &NodeTopology) -> String {
     let mut shapes = String::new();
@@ -22,7 +23,7 @@ pub(super) fn draw(topology: &NodeTopology) -> String {
     let (width, height) = (right + MARGIN, bottom + MARGIN);
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" \
-         font-family=\"sans-serif\" font-size=\"12\">\n<title>Topology</title>\n{STYLE}{shapes}</svg>\n"
+         font-family=\"sans-serif\" font-size=\"12\">\n<title>Topology</title>\n{STYLE}{DOMAIN_STYLE}{shapes}</svg>\n"
     )
 }
 
@@ -177,12 +178,10 @@ fn write(out: &mut String, shape: std::fmt::Arguments<'_>) {
 }
 
 /// Colors for both backgrounds. Viewers without style sheets draw black outlines.
-const STYLE: &str = "\
+const DOMAIN_STYLE: &str = "\
 <style>
   rect { fill: none; stroke: #57606a; }
   .domain { stroke: #0969da; } .cache { stroke: #8250df; } .core { stroke: #57606a; } .busy { fill: #2da44e; fill-opacity: .3; }
-  text { fill: #24292f; }
-  @media (prefers-color-scheme: dark) { text { fill: #e6edf3; } }
 </style>
 ";
 

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::profile::PairTraffic;
-use crate::units::binary_size;
+use crate::{picture_style::STYLE, units::binary_size};
 
 /// Most rows and columns. Of more ranks, several share one.
 const CELLS_MAX: u32 = 64;
@@ -68,7 +68,7 @@ impl FoldedTraffic {
         let height = TOP + side + 3 * MARGIN + SIDE;
         let mut svg = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" \
-             font-family=\"sans-serif\" font-size=\"11\">\n<title>Bytes from rank to rank</title>\n{STYLE}\
+             font-family=\"sans-serif\" font-size=\"11\">\n<title>Bytes from rank to rank</title>\n{STYLE}{CELL_STYLE}\
              <rect class=\"frame\" x=\"{LEFT}\" y=\"{TOP}\" width=\"{side}\" height=\"{side}\"/>\n"
         );
         let most = self.traffic.iter().map(|pair| pair.bytes).max();
@@ -175,12 +175,11 @@ fn bytes_at(step: u32, most: u64) -> u64 {
     1 << (most.max(1).ilog2() * step / (SHADES - 1))
 }
 
-const STYLE: &str = "\
+const CELL_STYLE: &str = "\
 <style>
   .c { fill: #1e88e5; }
   .frame { fill: none; stroke: #8b949e; }
-  text { fill: #24292f; }
-  @media (prefers-color-scheme: dark) { .c { fill: #64b5f6; } text { fill: #e6edf3; } }
+  @media (prefers-color-scheme: dark) { .c { fill: #64b5f6; } }
 </style>
 ";
 

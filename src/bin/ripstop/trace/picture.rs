@@ -7,6 +7,7 @@ use ripstop_rt::internal::trace::format::{TracedKind, TracedOp, TracedSpan};
 use super::span_tracks::SpanTrack;
 use super::summary::{exposed_spans, seconds, visible_hidden_spans};
 use super::timeline::{JobTimeline, RankTimeline};
+use crate::picture_style::{STYLE, escaped};
 
 const WIDTH: f64 = 1100.0;
 const LEFT: f64 = 70.0;
@@ -51,7 +52,7 @@ pub(super) const STRIPS: [TimelineStrip; 4] = [
     },
     TimelineStrip {
         name: "writes the trace",
-        color: "#000000",
+        color: "#6d4c41",
         row: 1,
         times: |rank| rank.flushes.clone(),
     },
@@ -221,8 +222,8 @@ const fn number(count: usize) -> f64 {
 fn framed(scale: &TimeScale, height: f64, body: &str, has_more: bool) -> String {
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height:.0}\" font-family=\"sans-serif\" \
-         font-size=\"11\">\n<style>.m{{stroke:#333;stroke-width:.5;stroke-opacity:.6}}</style>\n\
-         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
+         font-size=\"11\">\n{STYLE}<style>.m{{stroke:currentColor;stroke-width:.5;stroke-opacity:.6}}</style>\n\
+         <rect width=\"100%\" height=\"100%\" class=\"paper\"/>\n"
     );
     let kinds = [
         (color_of_kind(TracedKind::Send), "send"),
@@ -249,7 +250,7 @@ fn framed(scale: &TimeScale, height: f64, body: &str, has_more: bool) -> String 
         let (x, bottom) = (scale.place(time), height - 26.0);
         let _ = writeln!(
             svg,
-            "<line x1=\"{x:.1}\" y1=\"{TOP}\" x2=\"{x:.1}\" y2=\"{bottom:.0}\" stroke=\"#ccc\" stroke-width=\".5\"/>\
+            "<line x1=\"{x:.1}\" y1=\"{TOP}\" x2=\"{x:.1}\" y2=\"{bottom:.0}\" class=\"rule\" stroke-width=\".5\"/>\
              <text x=\"{x:.1}\" y=\"{:.0}\" text-anchor=\"middle\">{:.3} ms</text>",
             bottom + 14.0,
             seconds(time) * 1e3
@@ -281,10 +282,4 @@ pub(super) const fn color_of_kind(kind: TracedKind) -> &'static str {
         TracedKind::Epoch => "#bcaaa4",
         TracedKind::Phase => "#ce93d8",
     }
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
 }
