@@ -1,5 +1,5 @@
-//! The lines of a step's output that say what failed. The end of the gate repeats them: a reader who sees only the last
-//! lines of a long output must find the cause there.
+//! The lines of a step's output that say what failed. The gate repeats them at its end, because the output of other steps comes
+//! between, and a log may be cut off at its head.
 
 /// Lines that say what failed, each with some of the lines behind it.
 #[derive(Debug, Default)]

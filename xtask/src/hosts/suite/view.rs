@@ -225,8 +225,8 @@ pub(super) fn wait_under<T>(
     })
 }
 
-/// Runs what must happen while a job runs, which takes so many seconds, and returns whether the job was still there. A busy machine
-/// may see its end first, and then a longer one begins.
+/// Calls `run` with the seconds that a job is to take, until it returns true: what must happen during the job has happened. On a
+/// busy machine the job may end before, and then a longer one begins.
 pub(super) fn before_the_end(
     mut run: impl FnMut(u32) -> Result<bool, String>,
 ) -> Result<(), String> {
