@@ -55,11 +55,6 @@ impl EngineCommons {
         self.calls.is_void(ctx)
     }
 
-    /// Returns the contexts that were revoked with all their messages.
-    pub(in crate::engine) fn void(&self) -> impl Iterator<Item = u32> {
-        self.calls.void()
-    }
-
     /// Records that a stored message has left the store.
     #[inline]
     pub(in crate::engine) fn note_left_store(&mut self, envelope: MessageEnvelope) {

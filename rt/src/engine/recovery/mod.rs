@@ -20,7 +20,11 @@ use std::{
 
 use ripstop_fabric::driver::DownCause;
 
-use self::{agreements::CommAgreements, failures::FailureFollower, revoke::EarlyRevocation};
+use self::{
+    agreements::CommAgreements,
+    failures::FailureFollower,
+    revoke::{EarlyRevocation, RevocationSpread},
+};
 pub(crate) use self::{
     agreements::{AgreementId, survivors},
     failures::FailureCursor,
@@ -43,6 +47,8 @@ struct RecoveryState {
     agreements: CommAgreements,
     /// Reports about communicators that this rank is not in yet.
     early: VecDeque<EarlyRevocation>,
+    /// Revocations that this rank helps to spread, the oldest first.
+    spreads: VecDeque<RevocationSpread>,
 }
 
 impl LazyRecovery {

@@ -1,9 +1,10 @@
 //! Revocation: all operations on a communicator fail, on all its ranks.
 //!
-//! A rank that learns of a revocation notifies the living members at distances of powers of two, on both sides. When a member
-//! fails, each rank that knows also notifies its next living member on both sides, so the news passes around the ring whichever
-//! ranks fail. All members know after about log₂ size messages in a row, and no rank sends more than 2 log₂ size messages plus
-//! two for each failure.
+//! A rank that learns of a revocation notifies the living members at distances of powers of two, on both sides. A member that has
+//! dropped the communicator before it was notified knows the other members no more, and answers so. Once a member has failed or
+//! answered so, each rank that knows notifies the next member beyond it. So all ranks next to each other on the ring of the living
+//! members notify each other, whichever ranks fail and leave. All members know after about log₂ size messages in a row, and no
+//! rank sends more than 2 log₂ size messages, plus two for each member that failed or had left.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -27,6 +28,44 @@ pub(in crate::engine) struct EarlyRevocation {
     pub(in crate::engine) by: WorldRank,
     /// The collective that failed there, or `None` if the application has revoked the communicator.
     pub(in crate::engine) failed: Option<AbortHeader>,
+}
+
+/// A revocation that this rank knows of, and which members it has notified. It stays after this rank has left the communicator.
+#[derive(Debug)]
+pub(super) struct RevocationSpread {
+    ctx: u32,
+    group: RankGroup,
+    notified: BTreeSet<WorldRank>,
+    /// Notified members that had left the communicator before.
+    left: BTreeSet<WorldRank>,
+}
+
+/// Most revocations that this rank helps to spread. All members know of older ones, unless a rank has left and fails only now.
+const SPREADS_MAX: usize = 1 << 8;
+
+impl RevocationSpread {
+    fn new(ctx: u32, group: RankGroup) -> Self {
+        Self {
+            ctx,
+            group,
+            notified: BTreeSet::new(),
+            left: BTreeSet::new(),
+        }
+    }
+
+    /// Returns the members that are to be notified now.
+    fn advance(&mut self, me: WorldRank, lives: impl Fn(WorldRank) -> bool) -> Vec<WorldRank> {
+        let Self {
+            group,
+            notified,
+            left,
+            ..
+        } = self;
+        let next = neighbors(group, me, |rank| lives(rank) && !left.contains(&rank));
+        next.into_iter()
+            .filter(|&rank| notified.insert(rank))
+            .collect()
+    }
 }
 
 impl RecoveryPart<'_> {
@@ -79,9 +118,18 @@ impl RecoveryPart<'_> {
     ) -> bool {
         let ctx = header.ctx;
         let members = self.common.members(ctx);
-        match members.map(|group| group.contains(rank)) {
-            Some(true) if ctx.is_multiple_of(2) => return true,
-            None if ctx.is_multiple_of(2) => self.keep_early_revocation(ctx, rank, None),
+        let is_member = members.map(|group| group.contains(rank));
+        match (ctx.is_multiple_of(2), header.left, is_member) {
+            (true, 1, _) => self.note_left(ctx, rank),
+            (true, 0, Some(true)) => return true,
+            (true, 0, None) if !self.common.has_left(ctx) => {
+                self.keep_early_revocation(ctx, rank, None);
+            }
+            // A rank that knew before it left has notified others.
+            (true, 0, None) if !self.common.is_void(ctx) => {
+                self.common.peers.control(rank, &RevokeHeader::left(ctx));
+            }
+            (true, 0, None) => {}
             _ => self.common.refused += 1,
         }
         false
@@ -101,38 +149,46 @@ impl RecoveryPart<'_> {
 
     /// Notifies the living neighbors that a communicator is revoked.
     fn announce_revocation(&mut self, ctx: u32) {
-        if let Some(group) = self.common.members(ctx).cloned() {
-            let me = self.common.me;
-            let lives = |rank| self.common.peers.down(rank).is_none();
-            let neighbors = neighbors(&group, me, lives);
-            self.say_revoked(ctx, neighbors);
+        let Some(group) = self.common.members(ctx).cloned() else {
+            return;
+        };
+        let spreads = &mut self.recovery.state().spreads;
+        if spreads.len() == SPREADS_MAX {
+            spreads.pop_front();
         }
+        spreads.push_back(RevocationSpread::new(ctx, group));
+        self.spread(|spread| spread.ctx == ctx);
     }
 
-    /// Notifies the members next to this rank again after a peer has failed: that peer may have failed before it notified them.
+    /// Notifies the members beyond one that has failed: it may have failed before it notified them.
     pub(super) fn spread_around(&mut self, rank: WorldRank) {
-        let void: Vec<u32> = self
-            .common
-            .void()
-            .filter(|ctx| ctx.is_multiple_of(2))
-            .collect();
-        for ctx in void {
-            let Some(group) = self
-                .common
-                .members(ctx)
-                .filter(|group| group.contains(rank))
-            else {
-                continue;
-            };
-            let lives = |rank| self.common.peers.down(rank).is_none();
-            let next = next_around(group, self.common.me, lives);
-            self.say_revoked(ctx, next);
+        self.spread(|spread| spread.group.contains(rank));
+    }
+
+    /// Notifies the members beyond one that had left before this rank notified it.
+    fn note_left(&mut self, ctx: u32, rank: WorldRank) {
+        let spreads = self.recovery.get_mut().map(|state| &mut state.spreads);
+        let spread = spreads.and_then(|all| all.iter_mut().find(|spread| spread.ctx == ctx));
+        let is_news = spread
+            .is_some_and(|spread| spread.notified.contains(&rank) && spread.left.insert(rank));
+        if is_news {
+            self.spread(|spread| spread.ctx == ctx);
         }
     }
 
-    fn say_revoked(&mut self, ctx: u32, to: BTreeSet<WorldRank>) {
-        for rank in to {
-            self.common.peers.control(rank, &RevokeHeader::new(ctx));
+    /// Notifies the members that are next to this rank now in these revocations, and were not before.
+    fn spread(&mut self, is_meant: impl Fn(&RevocationSpread) -> bool) {
+        let Self { recovery, common } = self;
+        let spreads = recovery.get_mut().map(|state| &mut state.spreads);
+        for spread in spreads
+            .into_iter()
+            .flatten()
+            .filter(|spread| is_meant(spread))
+        {
+            let lives = |rank| common.peers.down(rank).is_none();
+            for rank in spread.advance(common.me, lives) {
+                common.peers.control(rank, &RevokeHeader::new(spread.ctx));
+            }
         }
     }
 }
@@ -147,15 +203,6 @@ fn neighbors(
     let distances = distances.take_while(|&distance| distance < group.len());
     let found = distances.flat_map(|distance| beyond(group, me, distance, &lives));
     found.collect()
-}
-
-/// Returns the world ranks of the next living members on both sides.
-fn next_around(
-    group: &RankGroup,
-    me: WorldRank,
-    lives: impl Fn(WorldRank) -> bool,
-) -> BTreeSet<WorldRank> {
-    beyond(group, me, 1, &lives).collect()
 }
 
 /// Returns the first living member at this distance or beyond it, on each side.
@@ -179,7 +226,7 @@ fn beyond(
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::{neighbors, next_around};
+    use super::neighbors;
     use crate::group::{RankGroup, WorldRank};
 
     #[test]
@@ -195,7 +242,6 @@ mod tests {
                 let (mut heard, mut tell) = (BTreeSet::from([first]), vec![first]);
                 while let Some(rank) = tell.pop() {
                     let told = neighbors(&group, rank, lives);
-                    assert!(next_around(&group, rank, lives).is_subset(&told));
                     assert!(!told.contains(&rank) && told.iter().all(|&rank| lives(rank)));
                     tell.extend(told.into_iter().filter(|&rank| heard.insert(rank)));
                 }

@@ -54,7 +54,8 @@ pub(crate) const WORDS_PARTS: usize = 3;
 pub(crate) struct RevokeHeader {
     pub(crate) base: HeaderBase,
     pub(crate) ctx: u32,
-    pub(crate) zero: u32,
+    /// 1 in an answer: the sender had left the communicator before it learned of the revocation, and notifies no others.
+    pub(crate) left: u32,
 }
 
 /// Header of [`WireKind::Agree`]. Ranks are those of the communicator.

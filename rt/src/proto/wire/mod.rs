@@ -475,7 +475,15 @@ impl RevokeHeader {
         Self {
             base: HeaderBase::new(WireKind::Revoke),
             ctx,
-            zero: 0,
+            left: 0,
+        }
+    }
+
+    /// Returns the answer of a rank that has left the communicator.
+    pub(crate) fn left(ctx: u32) -> Self {
+        Self {
+            left: 1,
+            ..Self::new(ctx)
         }
     }
 }

@@ -356,12 +356,6 @@ impl CollectiveRegistry {
         self.any_revoked() && self.revoked.get(&ctx).is_some_and(|revoked| revoked.void)
     }
 
-    /// Returns the contexts that were revoked with all their messages.
-    pub(in crate::engine) fn void(&self) -> impl Iterator<Item = u32> {
-        let void = self.revoked.iter().filter(|(_, revoked)| revoked.void);
-        void.map(|(ctx, _)| *ctx)
-    }
-
     /// Revokes this collective and all later ones of its context. Returns false if that was known.
     pub(in crate::engine) fn revoke(&mut self, id: CollectiveId, why: CollectiveFailure) -> bool {
         let before = self.revoked_from(id.context);

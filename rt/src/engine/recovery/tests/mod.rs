@@ -2,3 +2,4 @@
 
 mod alone;
 mod random_failures;
+mod revocations;

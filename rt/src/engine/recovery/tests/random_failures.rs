@@ -258,9 +258,17 @@ impl RandomFailures {
         }
     }
 
-    /// Checks that each living rank has heard of each failure once, and of a revocation if any other living rank has.
+    /// Checks that each living rank has heard of each failure once, and, if it has not left, of a revocation of which any other
+    /// living rank knows.
     fn check_news(&mut self, living: &[usize]) {
-        let mut revoked = BTreeSet::new();
+        let knows = |rank: &usize| self.members[*rank].rank.core.common.is_void(COMM);
+        let (knowing, others): (Vec<_>, Vec<_>) = living.iter().partition(|rank| knows(rank));
+        self.is_revoked = !knowing.is_empty();
+        let has_left = |rank: &&usize| self.members[**rank].left;
+        assert!(
+            !self.is_revoked || others.iter().all(has_left),
+            "{others:?} do not know"
+        );
         for &rank in living {
             let Member {
                 rank: survivor,
@@ -273,15 +281,11 @@ impl RandomFailures {
             }
             heard.sort_unstable();
             assert!(heard.iter().eq(&self.dead), "rank {rank}: {heard:?}");
-            revoked.insert(survivor.core.common.is_void(COMM));
             // In programs in which ranks leave, ranks refuse some headers. This test does not show which.
             let refused = survivor.core.common.refused;
             assert!(refused == 0 || self.events.leave, "refused by rank {rank}");
             assert!(!survivor.core.common.peers.any_to_flush());
         }
-        // A rank that has left is not told any more, and tells no others.
-        assert!(revoked.len() <= 1 || self.events.leave, "not all know");
-        self.is_revoked = revoked.contains(&true);
     }
 }
 
@@ -327,8 +331,8 @@ fn ranks_that_fail_and_ranks_that_leave_keep_no_other_rank_waiting() {
         fail: true,
         leave: true,
     };
-    let [failed, left, dropped, _] = run(400..800, events);
-    assert!(failed > 400 && left > 400 && dropped > 100);
+    let [failed, left, dropped, revoked] = run(400..1200, events);
+    assert!(failed > 800 && left > 800 && dropped > 200 && revoked > 50);
 }
 
 #[test]
@@ -337,5 +341,5 @@ fn all_ranks_agree_where_none_fails() {
         fail: false,
         leave: false,
     };
-    assert_eq!(run(800..900, events)[..2], [0, 0]);
+    assert_eq!(run(1200..1300, events)[..2], [0, 0]);
 }
