@@ -98,8 +98,9 @@ impl PortalsCommands {
         let Some((local, key)) = ends_of(work) else {
             return false;
         };
-        let careful = transport.resources.ni.wire.damaged_lens.is_some()
-            || !transport.resources.ni.async_progress;
+        let ni = &transport.resources.ni;
+        // Pieces would have no room of their own, and a library that goes on may use memory after the command has failed.
+        let careful = ni.wire.damaged_lens.is_some() || ni.goes_on;
         if careful || !transport.rails.are_several() || key.name().is_some() {
             return false;
         }

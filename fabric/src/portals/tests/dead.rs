@@ -37,6 +37,29 @@ impl World {
                 .give_up(WorldRank(rank), Some(DownCause::Failed))
         });
     }
+
+    /// Has rank 0 put 1 MiB to rank 1, and checks that it arrives. Returns the number of its pieces; 0 if it was not split.
+    fn put_of_a_long_command(&mut self) -> u64 {
+        const LEN: usize = 1 << 20;
+        let [own, there] = [0, 1].map(|rank| self.rank(rank).allocate(LEN).expect("memory"));
+        own.write(0, &[7; LEN]);
+        let into = self.rank(1).expose(there.range()).expect("a key");
+        let put = DriverCommand::Put {
+            to: WorldRank(1),
+            from: own.range(),
+            into,
+            count: None,
+            token: CommandToken(0),
+        };
+        assert!(matches!(self.rank(0).post(put), PostResult::Posted));
+        self.until(|world| !world.heard(0).ended.is_empty());
+        let ended = self.heard(0).ended.pop();
+        assert!(matches!(ended, Some((0, Ok(None)))), "{ended:?}");
+        let mut arrived = vec![0; LEN];
+        there.read(0, &mut arrived);
+        assert!(arrived == [7; LEN], "other bytes than those of the put");
+        self.rank(0).transport.resources.counters.pieces.get()
+    }
 }
 
 #[test]
@@ -123,7 +146,6 @@ fn where_operations_to_the_dead_never_end_they_are_given_up_with_their_room() {
 
 #[test]
 fn pieces_of_long_commands_give_their_credits_back_where_operations_to_the_dead_never_end() {
-    const LEN: usize = 1 << 20;
     for family in FAMILIES {
         let config = PortalsConfig {
             interfaces: [0, 1].map(Into::into).into(),
@@ -133,20 +155,7 @@ fn pieces_of_long_commands_give_their_credits_back_where_operations_to_the_dead_
         };
         let mut world = World::of(family, 2, &config);
         assert!(!world.rank(0).transport.resources.ni.ends_to_dead);
-        let [own, there] = [0, 1].map(|rank| world.rank(rank).allocate(LEN).expect("memory"));
-        let into = world.rank(1).expose(there.range()).expect("a key");
-        let put = DriverCommand::Put {
-            to: WorldRank(1),
-            from: own.range(),
-            into,
-            count: None,
-            token: CommandToken(0),
-        };
-        assert!(matches!(world.rank(0).post(put), PostResult::Posted));
-        world.until(|world| !world.heard(0).ended.is_empty());
-        let ended = world.heard(0).ended.pop();
-        assert!(matches!(ended, Some((0, Ok(None)))), "{family}: {ended:?}");
-        let pieces = world.rank(0).transport.resources.counters.pieces.get();
+        let pieces = world.put_of_a_long_command();
         assert!(pieces > 1, "{family}: the put was not split");
         // Control words may still be under way.
         world.until(|world| {
@@ -159,6 +168,21 @@ fn pieces_of_long_commands_give_their_credits_back_where_operations_to_the_dead_
             "{family}: a piece is still counted"
         );
     }
+}
+
+#[test]
+fn a_long_command_is_not_split_where_the_library_may_use_its_memory_after_a_death() {
+    let config = PortalsConfig {
+        family: Some("bxi2".to_owned()),
+        published: true,
+        interfaces: [0, 1].map(Into::into).into(),
+        habits: Some("ends-never".to_owned()),
+        ..PortalsConfig::default()
+    };
+    let mut world = World::of("portails4", 2, &config);
+    assert!(world.rank(0).transport.resources.ni.goes_on);
+    // Whole commands move through memory of the driver, which the library may keep.
+    assert_eq!(world.put_of_a_long_command(), 0);
 }
 
 #[test]
