@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, io};
 
+#[cfg(test)]
+use super::injected_errors::{FailingCall, meet};
 use super::{core::TcpCore, send_queue::QueueOwner};
 use crate::{
     driver::LocalRange,
@@ -216,6 +218,8 @@ impl TcpCore {
 }
 
 fn copy_of(range: LocalRange) -> io::Result<MemoryRegion> {
+    #[cfg(test)]
+    meet(FailingCall::Copy)?;
     let copy = MemoryRegion::anonymous(range.len())?;
     range.copy_to(copy.range().slice(0, range.len()));
     Ok(copy)

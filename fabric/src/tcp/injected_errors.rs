@@ -8,6 +8,8 @@ pub(super) enum FailingCall {
     Socket,
     Accept,
     Send,
+    /// Memory for a copy of what a get has asked for.
+    Copy,
 }
 
 thread_local! {

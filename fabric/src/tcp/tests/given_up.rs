@@ -12,12 +12,13 @@ use rustix::{
     net::{AddressFamily, SocketType, bind, getsockname, socket},
 };
 
-use super::{HangGuard, HeardEvents, Pair};
+use super::{HangGuard, HeardEvents, LONG_GET, Pair, pair_with_a_long_get};
 use crate::{
     driver::{DownCause, Driver, DriverCommand, PostResult, WorldRank},
     tcp::{
         handshake::{GiveUpReason, TcpIdentity},
         host_name::HostName,
+        injected_errors::{FailingCall, inject, left},
         unmet_goodbyes::GOODBYES_MAX,
     },
 };
@@ -69,6 +70,41 @@ fn a_peer_that_cannot_answer_learns_from_the_reset_that_it_is_given_up() {
     let (heard, evidence) = given_up(Pair::new(), None);
     assert_eq!((heard.messages, heard.down), (1, vec![DownCause::Failed]));
     assert!(evidence.contains("reset"), "{evidence}");
+}
+
+#[test]
+fn a_peer_whose_get_this_rank_has_no_memory_to_answer_is_given_up() {
+    let (mut pair, key, [memory, into]) = pair_with_a_long_get();
+    inject(FailingCall::Copy, &[libc::ENOMEM]);
+    let withdraw = DriverCommand::Withdraw { key };
+    assert!(matches!(pair.ranks[0].post(withdraw), PostResult::Posted));
+    assert_eq!(left(), 0);
+    memory.write(0, &vec![9; LONG_GET]);
+    let (mut heard, guard) = (HeardEvents::default(), HangGuard::new("both ends"));
+    while heard.down.is_empty() || pair.heard.down.is_empty() {
+        pair.turn_of_the_tricked();
+        let _ = pair.ranks[1].progress(16, &mut heard);
+        guard.check();
+    }
+    assert_eq!(pair.heard.down, [DownCause::Failed]);
+    assert_eq!((heard.completed, heard.failed), (0, 1));
+    let mut got = vec![0; LONG_GET];
+    into.read(0, &mut got);
+    assert!(
+        !got.contains(&9),
+        "the owner's next use of the memory was sent"
+    );
+    let evidence = |rank: usize, pair: &mut Pair| {
+        let peer = &pair.ranks[rank].core().peers[1 - rank];
+        peer.evidence.clone().unwrap()
+    };
+    let own = evidence(0, &mut pair);
+    let place = format!("a get of rank 1{} (127.0.0.1:", HostName::own());
+    for words in ["no memory to answer", &place, "run fewer ranks"] {
+        assert!(own.contains(words), "{own}");
+    }
+    let of_peer = evidence(1, &mut pair);
+    assert!(of_peer.contains("reset"), "{of_peer}");
 }
 
 #[test]

@@ -441,13 +441,11 @@ fn a_put_that_is_arriving_leaves_memory_alone_that_is_withdrawn() {
     assert!(pair.heard.down.is_empty());
 }
 
-#[test]
-fn a_get_brings_what_memory_had_when_it_was_withdrawn() {
-    // Longer than sockets hold.
-    let len = 48 << 20;
+/// A pair of which rank 1 gets memory of rank 0 that no socket holds at once, and rank 0 has sent a part of it.
+fn pair_with_a_long_get() -> (Pair, RemoteRegion, [MemoryRegion; 2]) {
     let mut pair = Pair::new();
-    let [memory, into] = [(); 2].map(|()| MemoryRegion::anonymous(len).unwrap());
-    memory.write(0, &vec![7; len]);
+    let [memory, into] = [(); 2].map(|()| MemoryRegion::anonymous(LONG_GET).unwrap());
+    memory.write(0, &vec![7; LONG_GET]);
     let key = pair.ranks[0].expose(memory.range()).unwrap();
     assert_eq!(key.whole, 0, "a key to plain memory");
     let get = DriverCommand::Get {
@@ -462,9 +460,18 @@ fn a_get_brings_what_memory_had_when_it_was_withdrawn() {
         pair.turn_of_the_tricked();
         guard.check();
     }
+    (pair, key, [memory, into])
+}
+
+/// Longer than sockets hold.
+const LONG_GET: usize = 48 << 20;
+
+#[test]
+fn a_get_brings_what_memory_had_when_it_was_withdrawn() {
+    let (mut pair, key, [memory, into]) = pair_with_a_long_get();
     let withdraw = DriverCommand::Withdraw { key };
     assert!(matches!(pair.ranks[0].post(withdraw), PostResult::Posted));
-    memory.write(0, &vec![9; len]);
+    memory.write(0, &vec![9; LONG_GET]);
     let guard = HangGuard::new("the data");
     let mut heard = HeardEvents::default();
     while heard.completed == 0 {
@@ -472,7 +479,7 @@ fn a_get_brings_what_memory_had_when_it_was_withdrawn() {
         let _ = pair.ranks[1].progress(16, &mut heard);
         guard.check();
     }
-    assert!(holds_only(&into, 0..len, 7));
+    assert!(holds_only(&into, 0..LONG_GET, 7));
 }
 
 #[test]
