@@ -15,19 +15,15 @@ fn perf(ranks: u32, words: &str) -> Output {
 
 /// Like [`perf`], with variables.
 fn perf_with(variables: &[(&str, &str)], ranks: u32, words: &str) -> Output {
-    let ranks = ranks.to_string();
+    launch(variables, &["-n", &ranks.to_string()], words)
+}
+
+/// Like [`perf_with`], with options of the launcher.
+fn launch(variables: &[(&str, &str)], options: &[&str], words: &str) -> Output {
     let mut command = Command::new(RIPSTOP);
-    command.args([
-        "run",
-        "-n",
-        &ranks,
-        "--timeout",
-        "60",
-        "--",
-        RIPSTOP,
-        "perf",
-    ]);
+    command.args(["run", "--timeout", "60"]).args(options);
     command
+        .args(["--", RIPSTOP, "perf"])
         .args(words.split_whitespace())
         .envs(variables.iter().copied())
         .output()
@@ -283,6 +279,36 @@ fn a_flood_is_counted_for_each_sender_and_ends() {
     }
     let refused = perf(2, "flood --size 2M");
     assert!(!refused.status.success());
+}
+
+#[test]
+fn ranks_that_meet_at_once_are_counted_and_timed() {
+    let tcp = [("RIPSTOP_FABRIC", "tcp")];
+    let lines = lines(&perf_with(&tcp, 8, "meet --json"));
+    let row: serde_json::Value = serde_json::from_str(&lines[0]).unwrap();
+    // Two of 4 × 4 pairs are neighbors, and rank 0 has met two ranks before.
+    assert_eq!(
+        (&row["ranks"], &row["connections"]),
+        (&8.into(), &12.into())
+    );
+    let figure = |name: &str| row[name].as_f64().unwrap();
+    assert!(
+        figure("first_us") > 0.0 && figure("connect_ms") > 0.0,
+        "{row}"
+    );
+    assert!(figure("first_us") <= figure("slowest_first_us"), "{row}");
+}
+
+#[test]
+fn a_rank_outlives_those_whose_deaths_it_times() {
+    let tcp = [("RIPSTOP_FABRIC", "tcp")];
+    let options = ["-n", "4", "--keep-going=ok"];
+    let lines = lines(&launch(&tcp, &options, "death --json"));
+    let row: serde_json::Value = serde_json::from_str(&lines[0]).unwrap();
+    assert_eq!(row["deaths"], 3, "{row}");
+    let figure = |name: &str| row[name].as_f64().unwrap();
+    assert!(figure("notice_ms") > 0.0, "{row}");
+    assert!(figure("notice_ms") <= figure("slowest_notice_ms"), "{row}");
 }
 
 #[test]

@@ -10,11 +10,13 @@ pub(crate) mod clock;
 mod collective;
 mod collective_calls;
 mod counts;
+mod death;
 mod faces;
 mod flood;
 mod idle;
 mod latency;
 mod matching;
+mod meet;
 mod netpipe;
 mod onesided;
 pub(crate) mod options;
@@ -102,9 +104,11 @@ enum PerfProgram {
     #[command(after_help = example!("get-stream --size 4K,64K,1M"))]
     GetStream(windows::WindowArgs),
     Collective(collective::CollectiveArgs),
+    Death(death::DeathArgs),
     Faces(faces::FacesArgs),
     Flood(flood::FloodArgs),
     Idle(idle::IdleArgs),
+    Meet(meet::MeetArgs),
     Overlap(overlap::OverlapArgs),
     Startup(startup::StartupArgs),
     Threads(threads::ThreadsArgs),
@@ -204,9 +208,11 @@ impl PerfRankPair<'_> {
             | PerfProgram::PutStream(args)
             | PerfProgram::GetStream(args) => windows::run(self, args, program.way(), report).await,
             PerfProgram::Collective(args) => collective::run(self, args, report).await,
+            PerfProgram::Death(_) => death::run(self, report).await,
             PerfProgram::Faces(args) => faces::run(self, args, report).await,
             PerfProgram::Flood(args) => flood::run(self, args, report).await,
             PerfProgram::Idle(args) => idle::run(self, args, report).await,
+            PerfProgram::Meet(_) => meet::run(self, report).await,
             PerfProgram::Overlap(args) => overlap::run(self, args, report).await,
             PerfProgram::Put(_) | PerfProgram::Get(_) | PerfProgram::Startup(_) => {
                 unreachable!("measured without a runtime")
@@ -254,9 +260,11 @@ impl PerfProgram {
             | Self::PutStream(_)
             | Self::GetStream(_) => self.way().name(),
             Self::Collective(_) => "collective",
+            Self::Death(_) => "death",
             Self::Faces(_) => "faces",
             Self::Flood(_) => "flood",
             Self::Idle(_) => "idle",
+            Self::Meet(_) => "meet",
             Self::Overlap(_) => "overlap",
             Self::Startup(_) => "startup",
             Self::Threads(_) => "threads",
@@ -297,9 +305,11 @@ impl PerfProgram {
             | Self::PutStream(args)
             | Self::GetStream(args) => (args.common.json, args.lines(self.way())),
             Self::Collective(args) => (args.common.json, args.lines()),
+            Self::Death(args) => (args.json, 1),
             Self::Faces(args) => (args.common.json, args.lines()),
             Self::Flood(args) => (args.json, args.lines()),
             Self::Idle(args) => (args.json, 1),
+            Self::Meet(args) => (args.json, 1),
             Self::Overlap(args) => (args.json, args.lines()),
             Self::Startup(args) => (args.is_json(), args.lines()),
             Self::Threads(args) => (args.json, args.lines()),
@@ -317,11 +327,18 @@ impl PerfProgram {
     }
 
     fn refuses_ranks(&self, ranks: usize) -> Option<String> {
-        let (fits, needs) = match self {
-            Self::Idle(_) | Self::Collective(_) | Self::Flood(_) | Self::Startup(_) => {
-                (ranks >= 2, "at least 2 ranks")
-            }
-            _ => (ranks == 2, "2 ranks"),
+        let (fits, needs, least) = match self {
+            Self::Idle(_)
+            | Self::Collective(_)
+            | Self::Death(_)
+            | Self::Flood(_)
+            | Self::Startup(_) => (ranks >= 2, "at least 2 ranks", 2),
+            Self::Meet(_) => (
+                ranks >= 4 && ranks.is_multiple_of(2),
+                "4 ranks or another even number above",
+                4,
+            ),
+            _ => (ranks == 2, "2 ranks", 2),
         };
         let name = self.name();
         let are = if ranks == 1 {
@@ -330,7 +347,7 @@ impl PerfProgram {
             format!("this job has {ranks}")
         };
         let sentence = format!(
-            "`ripstop perf {name}` needs {needs} and {are}: start it with `ripstop run -n 2 -- ripstop perf {name}`"
+            "`ripstop perf {name}` needs {needs} and {are}: start it with `ripstop run -n {least} -- ripstop perf {name}`"
         );
         (!fits).then_some(sentence)
     }
@@ -387,6 +404,9 @@ mod tests {
         assert!(alone.contains("alone") && alone.contains("at least 2"));
         assert_eq!(program(&["idle"]).invalid_reason(8), None);
         assert_eq!(program(&["rate"]).invalid_reason(2), None);
+        let odd = program(&["meet"]).invalid_reason(5).unwrap();
+        assert!(odd.contains("even") && odd.contains("ripstop run -n 4"));
+        assert_eq!(program(&["meet"]).invalid_reason(64), None);
     }
 
     #[test]
