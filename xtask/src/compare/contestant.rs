@@ -176,6 +176,7 @@ fn our_command(job: &CompareJob, paths: &ComparePaths) -> Command {
         Command::new(&paths.ripstop)
     };
     command.args(["run", "-n", &job.ranks.to_string(), "--bind", job.bind()]);
+    command.args(job.our_launch);
     match job.ours {
         OwnProgram::Perf => command.arg(&paths.ripstop).args(["--", "perf"]),
         OwnProgram::Example(name) => command.arg(paths.example(name)).arg("--"),
@@ -194,6 +195,7 @@ fn our_command_between_hosts(job: &CompareJob, paths: &ComparePaths) -> Command 
         "none",
     ]);
     command
+        .args(job.our_launch)
         .args(["sh", "--"])
         .args(between_hosts::on_own_core(job));
     match job.ours {

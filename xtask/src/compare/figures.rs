@@ -14,6 +14,8 @@ pub(super) struct CompareJob {
     pub(super) peer_args: Vec<String>,
     pub(super) ours: OwnProgram,
     pub(super) our_args: Vec<String>,
+    /// Options of `ripstop run`.
+    pub(super) our_launch: &'static [&'static str],
     pub(super) contestants: Vec<Contestant>,
     /// Contestants whose figures the table shows beside Ripstop's.
     pub(super) columns: &'static [Contestant],
@@ -185,6 +187,7 @@ impl CompareJob {
             peer_args: split_words(args),
             ours: OwnProgram::Perf,
             our_args: split_words(&format!("{args} --json")),
+            our_launch: &[],
             contestants: vec![Contestant::Mpich, Contestant::OpenMpi, Contestant::Ours],
             columns: &PEERS,
             one_core: false,

@@ -26,15 +26,20 @@ const COLUMNS: &[Contestant] = &[
 /// Returns the jobs over the loopback interface.
 pub(super) fn jobs() -> Vec<CompareJob> {
     let mut jobs = jobs_with(1.15, 0.95);
-    jobs.push(idle_peers());
+    jobs.extend([idle_peers(), strangers()]);
     jobs
 }
 
 /// Returns the same jobs, except that of idle peers, between hosts, where the way of a packet is longer for all, and those that
-/// are only there: ranks that share memory, a halo, and the start of a job on 3 and on 32 hosts.
+/// are only there: ranks that share memory, a halo, a rank that is killed, and the start of a job on 3 and on 32 hosts.
 pub(super) fn jobs_between_hosts() -> Vec<CompareJob> {
     let mut jobs = jobs_with(1.12, 0.97);
-    jobs.extend([all_to_all(), halo(), start(), start_of_many()]);
+    let strangers = CompareJob {
+        per_host: 32,
+        ..strangers()
+    };
+    jobs.extend([all_to_all(), halo(), strangers, death()]);
+    jobs.extend([start(), start_of_many()]);
     for job in &mut jobs {
         job.between_hosts = true;
         for row in &mut job.rows {
@@ -135,22 +140,41 @@ fn halo() -> CompareJob {
 fn overlap() -> CompareJob {
     let rows = overlap_rows("tcp ").into_iter();
     let rows = rows.map(|row| row.by(Contestant::OursTcp)).collect();
-    CompareJob {
-        contestants: vec![Contestant::OursTcp],
-        columns: COLUMNS,
-        ..CompareJob::alone(GROUP, "overlap", rows)
-    }
+    by_ours("overlap", rows)
 }
 
 /// Memory of a rank for each peer to which it is connected and from which nothing comes.
 fn idle_peers() -> CompareJob {
     let pick = FigureSelector::new("idle", "kib_per_peer", BetterDirection::Lower);
     let label = "tcp memory for each idle peer, KiB, 32 ranks";
-    let row = CompareRow::new(label, &pick, RatioTarget::alone(4.0)).by(Contestant::OursTcp);
+    by_ours("idle --seconds 1", vec![alone(label, &pick, 4.0)]).on(32)
+}
+
+/// The first message to a rank, and about 1000 connections at once, between 2 × 32 ranks.
+fn strangers() -> CompareJob {
+    let pick = |figure| FigureSelector::new("meet", figure, BetterDirection::Lower);
+    let rows = vec![
+        alone(
+            "tcp first message to a rank and its answer, µs",
+            &pick("first_us"),
+            500.0,
+        ),
+        alone(
+            "tcp connections of 32 ranks with 32 others, ms",
+            &pick("connect_ms"),
+            1000.0,
+        ),
+    ];
+    by_ours("meet", rows).on(64)
+}
+
+/// Time until a rank knows that a rank of another host was killed. Those of its own host are seen to end.
+fn death() -> CompareJob {
+    let pick = FigureSelector::new("death", "notice_ms", BetterDirection::Lower);
+    let row = alone("tcp notice of a killed rank, ms", &pick, 50.0);
     CompareJob {
-        contestants: vec![Contestant::OursTcp],
-        columns: COLUMNS,
-        ..CompareJob::alone(GROUP, "idle --seconds 1", vec![row]).on(32)
+        our_launch: &["--keep-going=ok"],
+        ..by_ours("death", vec![row])
     }
 }
 
@@ -174,8 +198,10 @@ fn latency(of_sockets: f64, of_mpich: f64) -> CompareJob {
 fn rate() -> CompareJob {
     let pick = FigureSelector::new("rate", "million_per_s", BetterDirection::Higher);
     let label = "tcp rate 8 B, window 64";
-    let alone = CompareRow::new(label, &pick, RatioTarget::alone(1.0)).by(Contestant::OursTcp);
-    let rows = vec![beside(label, &pick, Contestant::MpichTcp, 5.0), alone];
+    let rows = vec![
+        beside(label, &pick, Contestant::MpichTcp, 5.0),
+        alone(label, &pick, 1.0),
+    ];
     job("rate", rows)
 }
 
@@ -239,6 +265,20 @@ fn job(args: &str, rows: Vec<CompareRow>) -> CompareJob {
     }
 }
 
+/// Makes a job of rows without other contestants.
+fn by_ours(args: &str, rows: Vec<CompareRow>) -> CompareJob {
+    CompareJob {
+        contestants: vec![Contestant::OursTcp],
+        columns: COLUMNS,
+        ..CompareJob::alone(GROUP, args, rows)
+    }
+}
+
+/// Makes a row of Ripstop alone.
+fn alone(label: &str, pick: &FigureSelector, limit: f64) -> CompareRow {
+    CompareRow::new(label, pick, RatioTarget::alone(limit)).by(Contestant::OursTcp)
+}
+
 /// Makes a row of Ripstop beside one other contestant, by the same figure.
 fn beside(label: &str, pick: &FigureSelector, other: Contestant, limit: f64) -> CompareRow {
     let target = RatioTarget::ratio(vec![(other, pick.clone())], limit);
@@ -275,6 +315,8 @@ mod tests {
         assert_eq!(jobs.iter().map(super::CompareJob::hosts).max(), Some(32));
         let shared = jobs.iter().find(|job| job.per_host == 2).unwrap();
         assert_eq!(super::super::between_hosts::hosts(shared), "h1:2,h2:2");
+        let many = jobs.iter().find(|job| job.per_host == 32).unwrap();
+        assert_eq!(super::super::between_hosts::hosts(many), "h1:32,h2:32");
     }
 
     #[test]
