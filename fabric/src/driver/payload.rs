@@ -124,10 +124,17 @@ impl<'a> PayloadView<'a> {
     #[must_use]
     pub fn to_vec(self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.len);
-        self.copy_to(&mut bytes.spare_capacity_mut()[..self.len]);
-        // SAFETY: `copy_to` initialized the first `len` bytes.
-        unsafe { bytes.set_len(self.len) };
+        self.append_to(&mut bytes);
         bytes
+    }
+
+    /// Copies all bytes to the end of a vector.
+    pub fn append_to(self, bytes: &mut Vec<u8>) {
+        bytes.reserve(self.len);
+        self.copy_to(&mut bytes.spare_capacity_mut()[..self.len]);
+        let len = bytes.len() + self.len;
+        // SAFETY: `copy_to` has initialized the bytes behind those that were there.
+        unsafe { bytes.set_len(len) };
     }
 }
 
@@ -336,6 +343,14 @@ mod tests {
         let empty = PayloadRun::new(PayloadView::from_slice(&[7; 16]), 0, 8);
         assert!(empty.map(PayloadView::len).eq([0, 0]));
         assert!(PayloadRun::new(PayloadView::from_slice(&[7; 7]), 7, 8).is_over());
+    }
+
+    #[test]
+    fn bytes_are_appended_behind_those_that_are_there() {
+        let mut bytes = vec![1, 2];
+        PayloadView::from_slice(&[3; 100]).append_to(&mut bytes);
+        PayloadView::from_slice(&[]).append_to(&mut bytes);
+        assert_eq!(bytes, [&[1, 2][..], &[3; 100]].concat());
     }
 
     #[test]

@@ -198,8 +198,7 @@ impl MessageStore {
             MessageBody::Bytes(bytes) => {
                 let mut long = self.long().spare.pop().unwrap_or_default();
                 long.clear();
-                long.resize(bytes.len(), 0);
-                bytes.copy_into(&mut long);
+                bytes.append_to(&mut long);
                 StoredBody::Long(long)
             }
             MessageBody::Offered(offered) => StoredBody::Offered(offered),
