@@ -4,7 +4,10 @@
 
 use std::{env, error::Error, process::ExitCode};
 
-use self::{alone::LONE_ROWS, pair::PAIR_ROWS};
+use self::{
+    alone::LONE_ROWS,
+    pair::{PAIR_ROWS, TCP_ROWS},
+};
 
 mod alone;
 mod pair;
@@ -35,16 +38,16 @@ fn run(row: &str, calls: usize) -> RowResult {
     if let Some((_, body)) = LONE_ROWS.iter().find(|(name, _)| *name == row) {
         return alone::run(*body, calls);
     }
-    match PAIR_ROWS.iter().find(|(name, _)| *name == row) {
-        Some((_, body)) => pair::run(*body, calls),
-        None => Err(format!("there is no row {row}; the rows are {}", names()).into()),
+    for (rows, fabric) in [(&PAIR_ROWS[..], "shm"), (&TCP_ROWS, "tcp")] {
+        if let Some((_, body)) = rows.iter().find(|(name, _)| *name == row) {
+            return pair::run(*body, fabric, calls);
+        }
     }
+    Err(format!("there is no row {row}; the rows are {}", names()).into())
 }
 
 fn names() -> String {
     let lone = LONE_ROWS.iter().map(|(name, _)| *name);
-    let names: Vec<&str> = lone
-        .chain(PAIR_ROWS.iter().map(|(name, _)| *name))
-        .collect();
-    names.join(", ")
+    let pairs = PAIR_ROWS.iter().chain(&TCP_ROWS).map(|(name, _)| *name);
+    lone.chain(pairs).collect::<Vec<_>>().join(", ")
 }

@@ -1,7 +1,8 @@
 //! The rows of two ranks, which are threads of this process and take turns.
 //!
 //! A rank that waits would spin, and how often depends on the system. So a rank that has nothing to do hands its turn to the
-//! other one, and finds everything there when it continues. What `hand_over` costs is not counted.
+//! other one, and finds everything there when it continues. What `hand_over` costs is not counted, and neither is `connect`,
+//! in which both ranks run until they can reach each other.
 
 use std::{
     future::Future,
@@ -17,7 +18,7 @@ use crate::RowResult;
 /// Makes the calls of a row as one of two ranks.
 pub(crate) type PairRow = fn(Comm, RankTurns, usize) -> Pin<Box<dyn Future<Output = RowResult>>>;
 
-/// The rows by their names.
+/// The rows over shared memory by their names.
 pub(crate) const PAIR_ROWS: [(&str, PairRow); 8] = [
     ("ping_pong", |world, turns, calls| {
         Box::pin(ping_pong(world, turns, calls))
@@ -47,8 +48,18 @@ pub(crate) const PAIR_ROWS: [(&str, PairRow); 8] = [
     }),
 ];
 
+/// The rows over TCP by their names.
+pub(crate) const TCP_ROWS: [(&str, PairRow); 2] = [
+    ("tcp_message", |world, turns, calls| {
+        Box::pin(tcp_ping_pong(world, turns, calls, 8))
+    }),
+    ("tcp_long", |world, turns, calls| {
+        Box::pin(tcp_ping_pong(world, turns, calls, LONG))
+    }),
+];
+
 /// Runs a row as both ranks of a job: rank 0, which is counted, on this thread, and rank 1 on another one.
-pub(crate) fn run(row: PairRow, calls: usize) -> RowResult {
+pub(crate) fn run(row: PairRow, fabric: &'static str, calls: usize) -> RowResult {
     let mut boots = boot::threads(2).into_iter();
     let ((to_one, from_zero), (to_zero, from_one)) = (ends()?, ends()?);
     let turns = [
@@ -68,8 +79,10 @@ pub(crate) fn run(row: PairRow, calls: usize) -> RowResult {
             // An agent would take over while this rank waits for its turn.
             let runtime = Runtime::builder()
                 .boot(boot)
+                .set("RIPSTOP_FABRIC", fabric)
                 .set("RIPSTOP_PROGRESS", "inline")
                 .init()?;
+            connect(&runtime)?;
             runtime.block_on(row(runtime.world(), turns, calls))?;
             Ok(runtime.close()?)
         }
@@ -77,6 +90,12 @@ pub(crate) fn run(row: PairRow, calls: usize) -> RowResult {
     let other = thread::spawn(one);
     zero()?;
     other.join().map_err(|_| "rank 1 panicked")?
+}
+
+/// Has the ranks connect, for which both must run at the same time.
+#[inline(never)]
+fn connect(runtime: &Runtime) -> RowResult {
+    Ok(runtime.block_on(runtime.world().barrier())?)
 }
 
 fn ends() -> std::io::Result<(PipeWriter, PipeReader)> {
@@ -216,6 +235,36 @@ async fn rendezvous(world: Comm, mut turns: RankTurns, calls: usize) -> RowResul
     Ok(())
 }
 
+/// A message of `len` bytes to the other rank and one back. Each rank makes a turn before it hands over, because until then TCP
+/// may keep a short message for others of the same turn.
+async fn tcp_ping_pong(world: Comm, mut turns: RankTurns, calls: usize, len: usize) -> RowResult {
+    let other = 1 - world.rank();
+    let (mut sent, mut received) = (vec![1_u8; len], vec![0_u8; len]);
+    if world.rank() == 1 {
+        turns.take();
+    }
+    for _ in 0..calls {
+        let recv = world.recv_into(other, TAG, received);
+        let send = world.send(other, TAG, sent);
+        let _may_be_done = recv.is_done();
+        turns.hand_over();
+        // The kernel may deliver the end of a message a little later. If this rank handed over for that, the other one would
+        // send its next message before there is a receive for it.
+        for looks in 1_u32.. {
+            if recv.is_done() && send.is_done() {
+                break;
+            }
+            if looks.is_multiple_of(LOOKS) {
+                turns.hand_over(); // a socket had no room for all of a message
+            }
+        }
+        received = recv.await?.0;
+        sent = send.await?;
+    }
+    turns.give();
+    Ok(())
+}
+
 async fn pair_barrier(world: Comm, mut turns: RankTurns, calls: usize) -> RowResult {
     for _ in 0..calls {
         turns.meet(&world, || world.barrier()).await?;
@@ -255,3 +304,6 @@ const TAG: u32 = 7;
 const TAG_OF_ANSWER: u32 = 8;
 const WINDOW: usize = 64;
 const LONG: usize = 64 << 10;
+
+/// Looks for the end of a message before the other rank has a turn.
+const LOOKS: u32 = 1000;

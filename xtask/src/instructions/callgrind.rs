@@ -59,12 +59,15 @@ pub(super) fn count(command: &Command, out: &Path) -> Result<InstructionCounts, 
     parse(&text).ok_or_else(|| format!("{}: callgrind wrote a line of a new kind", file.display()))
 }
 
-const OPTIONS: [&str; 6] = [
+const OPTIONS: [&str; 8] = [
     "--tool=callgrind",
     "--quiet",
     "--separate-threads=yes",
     // Otherwise a thread that wakes up may run many times before the first one goes on.
     "--fair-sched=yes",
+    // Ranks that connect wait for each other, as long as the system wants.
+    "--toggle-collect=*::pair::connect*",
+    "--collect-atstart=yes",
     "--dump-line=no",
     "--compress-strings=no",
 ];

@@ -28,7 +28,7 @@ const fn row(
 }
 
 /// The rows, in the order of the table.
-pub(super) const ROWS: [CountedRow; 22] = [
+pub(super) const ROWS: [CountedRow; 24] = [
     row(
         "message",
         "message to oneself, 8 B: recv_into, send, wait for both",
@@ -133,6 +133,18 @@ pub(super) const ROWS: [CountedRow; 22] = [
     row(
         "pair_all_to_all",
         "two ranks: all_to_all_into of 8 B blocks, the other rank came first",
+        None,
+        [None; 2],
+    ),
+    row(
+        "tcp_message",
+        "two ranks over TCP: 8 B there and back",
+        None,
+        [None; 2],
+    ),
+    row(
+        "tcp_long",
+        "two ranks over TCP: 64 KiB there and back",
         None,
         [None; 2],
     ),
