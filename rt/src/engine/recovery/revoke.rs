@@ -1,10 +1,10 @@
 //! Revocation: all operations on a communicator fail, on all its ranks.
 //!
-//! A rank that learns of a revocation notifies the living members at distances of powers of two, on both sides. A member that has
-//! dropped the communicator before it was notified knows the other members no more, and answers so. Once a member has failed or
-//! answered so, each rank that knows notifies the next member beyond it. So all ranks next to each other on the ring of the living
-//! members notify each other, whichever ranks fail and leave. All members know after about log₂ size messages in a row, and no
-//! rank sends more than 2 log₂ size messages, plus two for each member that failed or had left.
+//! A rank that learns of a revocation notifies the living members at distances of powers of two, on both sides. A member that
+//! has dropped the communicator before it was notified no longer knows the other members, and answers so. Once a member has
+//! failed or answered so, each rank that knows notifies the next member beyond it. So any two living members that are next to
+//! each other on the ring notify each other, whichever ranks fail and leave. All members know after about log₂ size messages in
+//! a row, and no rank sends more than 2 log₂ size messages, plus two for each member that failed or had left.
 
 use std::{
     collections::{BTreeSet, VecDeque},
