@@ -27,7 +27,15 @@ pub fn zeros<T: Wire>(len: usize) -> Option<Vec<T>> {
 #[inline(always)]
 pub(crate) fn receive<B: RecvBuf>(buf: &mut B, message: PayloadView<'_>) {
     // SAFETY: only initialized elements are written below, because any bytes are a valid element.
-    copy_to_room(unsafe { buf.spare() }, message);
+    let room = unsafe { buf.spare() };
+    if size_of::<B::Elem>() > 0 && message.len() == size_of::<B::Elem>() && !room.is_empty() {
+        // One element is the usual message of a channel, and its length is known at compile time.
+        copy_to_room(&mut room[..1], message.first(size_of::<B::Elem>()));
+        // SAFETY: this element was just written, and within the room.
+        unsafe { buf.set_filled(1) };
+        return;
+    }
+    copy_to_room(room, message);
     let len = message.len().checked_div(size_of::<B::Elem>());
     // SAFETY: these elements were just written, and within the room.
     unsafe { buf.set_filled(len.unwrap_or(0)) };

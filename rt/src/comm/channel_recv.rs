@@ -9,14 +9,14 @@ use std::{
 
 use super::{
     Comm, RecvOp, Status, handle_cache,
-    op::{MessageFlight, failed, status_of},
+    op::{MessageFlight, PolledOutOfLine, failed, seen_otherwise, status_of},
 };
 use crate::{
     buffer::RecvBuf,
     engine::EngineCore,
     error::OpError,
     executor::poll_proceed,
-    ops::{MessageStatus, OpTicket, PlacedBytes},
+    ops::{OpTicket, PlacedBytes, PlacedMessage},
 };
 
 /// A posted receive of a [`Channel`](super::Channel). It proceeds whether or not it is polled.
@@ -103,16 +103,20 @@ impl<B: RecvBuf> ChannelRecv<B> {
             return None;
         };
         let (shared, ticket) = (flight.comm.shared(), &flight.ticket);
-        let landed = shared.try_take(|core| core.p2p.common.ops.take_landed_place(ticket, buf))?;
-        Some(self.received(&landed))
+        let placed = shared.try_take(|core| core.p2p.common.ops.take_landed_place(ticket, buf))?;
+        Some(self.received(placed))
     }
 
     /// Returns the buffer, with the message in it, of a receive whose operation is complete.
     #[inline(always)]
-    fn received(&mut self, landed: &MessageStatus) -> (B, Status) {
+    fn received(&mut self, placed: PlacedMessage) -> (B, Status) {
         let (comm, buf) = self.leave_place();
-        let status = status_of::<B::Elem>(&comm, landed);
         handle_cache::cache_handle(comm);
+        let status = Status {
+            source: placed.source,
+            tag: placed.tag,
+            len: placed.bytes.checked_div(size_of::<B::Elem>()).unwrap_or(0),
+        };
         (buf, status)
     }
 
@@ -121,13 +125,13 @@ impl<B: RecvBuf> ChannelRecv<B> {
     fn leave_place(&mut self) -> (Comm, B) {
         match self.state.take() {
             Some(ChannelRecvState::InPlace { flight, buf }) => (flight.comm, buf),
-            _ => unreachable!("just seen"),
+            other => seen_otherwise(other),
         }
     }
 
     /// Polls a receive whose message was not there.
     #[inline(never)]
-    fn poll_unreceived(&mut self, cx: &mut Context<'_>) -> Poll<Result<(B, Status), OpError<B>>> {
+    fn poll_unreceived(&mut self, cx: &Context<'_>) -> PolledOutOfLine<(B, Status), B> {
         let taken = match &mut self.state {
             Some(ChannelRecvState::InPlace { flight, buf }) => {
                 let (shared, ticket) = (flight.comm.shared(), &flight.ticket);
@@ -135,11 +139,11 @@ impl<B: RecvBuf> ChannelRecv<B> {
                     |core: &mut EngineCore| core.p2p.common.ops.take_landed_place(ticket, buf);
                 shared.take_expected(ticket.op, take)
             }
-            Some(ChannelRecvState::Posted(recv)) => return Pin::new(recv).poll(cx),
+            Some(ChannelRecvState::Posted(recv)) => return recv.poll_unreceived(cx),
             None => panic!("a receive was polled after it had completed"),
         };
         match taken {
-            Some(Some(landed)) => Poll::Ready(Ok(self.received(&landed))),
+            Some(Some(placed)) => Poll::Ready(Ok(self.received(placed))),
             turned => self.poll_posted(cx, turned.is_some()),
         }
     }
@@ -149,7 +153,7 @@ impl<B: RecvBuf> ChannelRecv<B> {
         &mut self,
         cx: &Context<'_>,
         has_turned: bool,
-    ) -> Poll<Result<(B, Status), OpError<B>>> {
+    ) -> PolledOutOfLine<(B, Status), B> {
         let Some(ChannelRecvState::InPlace { flight, buf }) = &mut self.state else {
             unreachable!("seen by the caller")
         };
@@ -157,10 +161,15 @@ impl<B: RecvBuf> ChannelRecv<B> {
         let take = |core: &mut EngineCore| core.p2p.common.take_place(ticket, buf);
         let outcome = ready!(shared.poll_after(has_turned, ticket.op, cx.waker(), take));
         Poll::Ready(match outcome {
-            Ok(landed) => Ok(self.received(&landed)),
+            Ok(landed) => {
+                let (comm, buf) = self.leave_place();
+                let status = status_of::<B::Elem>(&comm, &landed);
+                handle_cache::cache_handle(comm);
+                Ok((buf, status))
+            }
             Err(failure) => {
                 let (comm, buf) = self.leave_place();
-                Err(failed("recv", &comm, *failure, buf))
+                Err(Box::new(failed("recv", &comm, *failure, buf)))
             }
         })
     }
@@ -171,13 +180,13 @@ impl<B: RecvBuf> Future for ChannelRecv<B> {
 
     #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if !matches!(self.state, Some(ChannelRecvState::InPlace { .. })) {
-            return self.poll_unreceived(cx);
-        }
         ready!(poll_proceed(cx));
         match self.take_arrived() {
             Some(received) => Poll::Ready(Ok(received)),
-            None => self.poll_unreceived(cx),
+            None => {
+                let received = ready!(self.poll_unreceived(cx));
+                Poll::Ready(received.map_err(|failed| *failed))
+            }
         }
     }
 }

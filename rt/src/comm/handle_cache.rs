@@ -76,18 +76,21 @@ impl SpareHandles {
     }
 }
 
-// Code that is inlined into another crate reaches a thread-local of this crate by a function pointer. So the functions that
-// programs call access them here.
-
 /// Returns a handle of `comm`: a cached one if possible, otherwise a clone.
-#[inline(never)]
+#[inline]
 pub(super) fn clone_handle(comm: &Comm) -> Comm {
     let spare = SPARE.with(|spare| spare.are_of(comm).then(|| spare.pop()));
-    spare.flatten().unwrap_or_else(|| comm.clone())
+    spare.flatten().unwrap_or_else(|| clone_other(comm))
+}
+
+#[cold]
+#[inline(never)]
+fn clone_other(comm: &Comm) -> Comm {
+    comm.clone()
 }
 
 /// Caches a handle that a future no longer needs.
-#[inline(never)]
+#[inline]
 pub(super) fn cache_handle(comm: Comm) {
     // The handle stays outside of this closure, which is short enough to be inlined.
     let is_kept = SPARE.with(|spare| {
@@ -156,6 +159,7 @@ pub(super) fn cache_call(mut call: Box<RunCall>) {
 
 /// Replaces the cached handles of another communicator, if there are any, by this handle.
 #[cold]
+#[inline(never)]
 fn keep_other(comm: Comm) {
     let may = executor::drives(comm.shared()) && Arc::strong_count(&comm.inner) > 1;
     if may && !SPARE.with(|spare| spare.are_of(&comm)) {

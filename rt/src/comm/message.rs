@@ -3,7 +3,9 @@
 use std::panic::Location;
 
 use super::{
-    Channel, Comm, Matched, Messages, RecvOp, SendCopyOp, SendOp, Source, Tag, op::error_of, probe,
+    Channel, Comm, Matched, Messages, RecvOp, SendCopyOp, SendOp, Source, Tag,
+    op::{SendOpState, error_of},
+    probe,
 };
 use crate::{
     buffer::{RecvBuf, SendBuf, Wire},
@@ -391,7 +393,7 @@ impl Comm {
         // The buffer is moved only if the message does not leave at once.
         let bytes = bytemuck::cast_slice(buf.elems());
         if !send_at_once(bytes) {
-            return self.start_unsent(OpInfo { at, ..*info }, buf);
+            return SendOp::of(self.start_unsent(OpInfo { at, ..*info }, buf));
         }
         if bytes.len() >= LONG {
             self.shared().turn_between_copies();
@@ -411,11 +413,12 @@ impl Comm {
         OpError { error, buf }
     }
 
-    /// Starts a send that could not leave at once, or fails it.
+    /// Starts a send that could not leave at once, or fails it. Returns the state and not the future, because the compiler then
+    /// keeps the future in registers where a message leaves at once.
     #[inline(never)]
-    fn start_unsent<B: SendBuf>(&self, info: OpInfo, buf: B) -> SendOp<B> {
+    fn start_unsent<B: SendBuf>(&self, info: OpInfo, buf: B) -> SendOpState<B> {
         let started: SendStart<B> = self.shared().with(|engine| engine.send(info, buf));
-        SendOp::new(self, info, started)
+        SendOpState::new(self, info, started)
     }
 
     #[inline(always)]

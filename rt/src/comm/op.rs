@@ -3,6 +3,7 @@
 use std::{
     fmt,
     future::poll_fn,
+    mem,
     pin::Pin,
     task::{Context, Poll, ready},
     time::Duration,
@@ -25,7 +26,7 @@ use crate::{
 #[must_use = "await it, or call `detach`"]
 pub struct SendOp<B> {
     /// `None` after completion.
-    state: Option<MessageOpState<B, B>>,
+    state: Option<SendOpState<B>>,
 }
 
 /// A posted receive. It proceeds whether or not it is polled.
@@ -39,11 +40,14 @@ pub struct RecvOp<B> {
 }
 
 // The type is small, because futures are moved around. Failures are rare, so they are boxed, as are receives from no rank.
-enum MessageOpState<B, Done> {
+pub(super) enum MessageOpState<B, Done> {
     Done(Done),
     Failed(Box<OpError<B>>),
     InFlight(MessageFlight<B>),
 }
+
+/// State of a send.
+pub(super) type SendOpState<B> = MessageOpState<B, B>;
 
 /// The part of an operation that its future holds.
 pub(super) struct MessageFlight<B> {
@@ -51,36 +55,39 @@ pub(super) struct MessageFlight<B> {
     pub(super) comm: Comm,
 }
 
-/// Outcome of a receive: the buffer, information about the message in it, and the communicator.
-type RecvOutcome<B> = Result<(B, MessageStatus, Comm), OpError<B>>;
+/// What a poll out of line returns. This is another type than that of the poll itself, because the compiler then keeps the result
+/// of the poll in registers where the operation is complete.
+pub(super) type PolledOutOfLine<T, B> = Poll<Result<T, Box<OpError<B>>>>;
 
-impl<B> SendOp<B> {
+/// Outcome of a receive: the buffer, information about the message in it, and the communicator.
+type RecvOutcome<B> = Result<(B, MessageStatus, Comm), Box<OpError<B>>>;
+
+impl<B> SendOpState<B> {
     pub(super) fn new(comm: &Comm, info: OpInfo, started: SendStart<B>) -> Self {
-        let state = match started {
-            SendStart::Sent(buf) => MessageOpState::Done(buf),
+        match started {
+            SendStart::Sent(buf) => Self::Done(buf),
             SendStart::Refused(kind, buf) => {
                 let error = error_of("send", comm, &info, kind);
-                MessageOpState::Failed(Box::new(OpError { error, buf }))
+                Self::Failed(Box::new(OpError { error, buf }))
             }
-            SendStart::InFlight(ticket) => {
-                MessageOpState::InFlight(MessageFlight::new(comm, ticket))
-            }
-        };
+            SendStart::InFlight(ticket) => Self::InFlight(MessageFlight::new(comm, ticket)),
+        }
+    }
+}
+
+impl<B> SendOp<B> {
+    pub(super) const fn of(state: SendOpState<B>) -> Self {
         Self { state: Some(state) }
     }
 
     /// Returns a send whose bytes have left, so that the buffer is free.
     #[inline]
     pub(super) const fn sent(buf: B) -> Self {
-        Self {
-            state: Some(MessageOpState::Done(buf)),
-        }
+        Self::of(MessageOpState::Done(buf))
     }
 
     pub(super) fn failed(error: OpError<B>) -> Self {
-        Self {
-            state: Some(MessageOpState::Failed(Box::new(error))),
-        }
+        Self::of(MessageOpState::Failed(Box::new(error)))
     }
 
     /// Lets the send complete in the background. Same as dropping it.
@@ -124,7 +131,8 @@ impl<B: Send + 'static> Future for SendOp<B> {
             Some(MessageOpState::Done(buf)) => Poll::Ready(Ok(buf)),
             unsent => {
                 self.state = unsent;
-                self.poll_unsent(cx)
+                let sent = ready!(self.poll_unsent(cx));
+                Poll::Ready(sent.map_err(|failed| *failed))
             }
         }
     }
@@ -133,7 +141,7 @@ impl<B: Send + 'static> Future for SendOp<B> {
 impl<B: Send + 'static> SendOp<B> {
     /// Polls a send that was in flight when it was made, or that failed.
     #[inline(never)]
-    fn poll_unsent(&mut self, cx: &Context<'_>) -> Poll<Result<B, OpError<B>>> {
+    fn poll_unsent(&mut self, cx: &Context<'_>) -> PolledOutOfLine<B, B> {
         if let Some(MessageOpState::InFlight(flight)) = &self.state {
             let ticket = &flight.ticket;
             let shared = flight.comm.shared();
@@ -148,11 +156,11 @@ impl<B: Send + 'static> SendOp<B> {
                     handle_cache::cache_handle(flight.comm);
                     Ok(buf)
                 }
-                Err(failure) => Err(failed("send", &flight.comm, *failure, buf)),
+                Err(failure) => Err(Box::new(failed("send", &flight.comm, *failure, buf))),
             });
         }
         match self.state.take() {
-            Some(MessageOpState::Failed(error)) => Poll::Ready(Err(*error)),
+            Some(MessageOpState::Failed(error)) => Poll::Ready(Err(error)),
             _ => panic!("a send was polled after it had completed"),
         }
     }
@@ -243,8 +251,9 @@ impl<B: RecvBuf> RecvOp<B> {
     /// Returns the message of a receive whose operation is complete.
     #[inline(always)]
     fn received(&mut self, landed: &MessageStatus, buf: B) -> (B, Status) {
-        let Some(MessageOpState::InFlight(flight)) = self.state.take() else {
-            unreachable!("just seen")
+        let flight = match self.state.take() {
+            Some(MessageOpState::InFlight(flight)) => flight,
+            other => seen_otherwise(other),
         };
         let status = status_of::<B::Elem>(&flight.comm, landed);
         handle_cache::cache_handle(flight.comm);
@@ -265,13 +274,13 @@ impl<B: RecvBuf> RecvOp<B> {
         };
         Poll::Ready(match outcome {
             Ok(landed) => Ok((buf, landed, flight.comm)),
-            Err(failure) => Err(failed("recv", &flight.comm, *failure, buf)),
+            Err(failure) => Err(Box::new(failed("recv", &flight.comm, *failure, buf))),
         })
     }
 
     /// Polls a receive that waits, or was never in flight: its arguments were wrong, or it names no rank.
     #[inline(never)]
-    fn poll_unreceived(&mut self, cx: &Context<'_>) -> Poll<Result<(B, Status), OpError<B>>> {
+    pub(super) fn poll_unreceived(&mut self, cx: &Context<'_>) -> PolledOutOfLine<(B, Status), B> {
         if matches!(self.state, Some(MessageOpState::Done(_)))
             && let Some(MessageOpState::Done(done)) = self.state.take()
         {
@@ -289,9 +298,9 @@ impl<B: RecvBuf> RecvOp<B> {
         }))
     }
 
-    fn take_failure(&mut self) -> OpError<B> {
+    fn take_failure(&mut self) -> Box<OpError<B>> {
         match self.state.take() {
-            Some(MessageOpState::Failed(error)) => *error,
+            Some(MessageOpState::Failed(error)) => error,
             _ => panic!("a receive was polled after it had completed"),
         }
     }
@@ -302,7 +311,7 @@ impl<B: RecvBuf> RecvOp<B> {
             ready!(poll_proceed(cx));
             self.poll_landed(cx, false)
         });
-        let (_, landed, _) = landed.await?;
+        let (_, landed, _) = landed.await.map_err(|failed| *failed)?;
         Ok(landed)
     }
 
@@ -334,7 +343,10 @@ impl<B: RecvBuf> Future for RecvOp<B> {
         ready!(poll_proceed(cx));
         match self.take_arrived() {
             Some(received) => Poll::Ready(Ok(received)),
-            None => self.poll_unreceived(cx),
+            None => {
+                let received = ready!(self.poll_unreceived(cx));
+                Poll::Ready(received.map_err(|failed| *failed))
+            }
         }
     }
 }
@@ -391,6 +403,14 @@ impl<B> MessageFlight<B> {
         shared.with(|engine| engine.core.p2p.common.set_timer(deadline, self.ticket.op));
         shared.wake_seat_sleeper();
     }
+}
+
+/// Ends a match of a state that the caller has just seen to be another one. The state is forgotten, because the compiler would keep
+/// it in memory for a drop here, also where it is what was seen.
+#[inline(always)]
+pub(super) fn seen_otherwise<T>(state: T) -> ! {
+    mem::forget(state);
+    unreachable!("just seen")
 }
 
 #[inline(always)]

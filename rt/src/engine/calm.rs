@@ -22,8 +22,8 @@ use std::panic::Location;
 use super::{Engine, PointToPoint, commons::CalmState};
 use crate::{
     buffer::RecvBuf,
-    ops::{ChannelInfo, EXPECTED_SLOT, OpInfo, OpTicket, PLACE_LEN, PlacedBytes},
-    proto::wire::OpId,
+    ops::{ChannelInfo, ChannelNumber, EXPECTED_SLOT, OpInfo, OpTicket, PLACE_LEN, PlacedBytes},
+    proto::{matching::MessageEnvelope, wire::OpId},
 };
 
 /// Length in bytes from which on a message takes the ordinary way: copying it takes longer than all checks.
@@ -122,15 +122,20 @@ impl Engine {
         is_sent
     }
 
-    /// Gives a message of a channel of this rank to itself to the expected receive, if that is of the same channel and takes it.
-    /// Otherwise changes nothing that matters, and returns false.
+    /// Gives a message of a channel of this rank to itself, with this envelope, to the expected receive, if that is of the same
+    /// channel and takes it. Otherwise changes nothing that matters, and returns false.
     #[inline(always)]
-    pub(crate) fn send_to_place(&mut self, channel: &ChannelInfo, bytes: &[u8]) -> bool {
+    pub(crate) fn send_to_place(
+        &mut self,
+        channel: ChannelNumber,
+        own: &MessageEnvelope,
+        bytes: &[u8],
+    ) -> bool {
         let p2p = &mut self.core.p2p;
         let is_sent =
-            p2p.common.calm == CalmState::Expecting && p2p.deliver_to_place(channel, bytes);
+            p2p.common.calm == CalmState::Expecting && p2p.deliver_to_place(channel, own, bytes);
         if is_sent {
-            self.note_sent(&channel.op);
+            p2p.common.ops.note_sent(own.source);
         }
         is_sent
     }
@@ -187,7 +192,7 @@ impl PointToPoint {
     #[inline]
     fn post_calmly(&mut self, op: OpId) -> bool {
         if self.common.calm == CalmState::Expecting {
-            let expected = self.common.ops.expected_id();
+            let expected = self.common.ops.give_up_expected();
             if !self.wait_for_message(expected) {
                 return false;
             }
@@ -203,7 +208,7 @@ fn end_calm(p2p: &mut PointToPoint) {
     let is_expecting = p2p.common.calm == CalmState::Expecting;
     p2p.common.calm = CalmState::Disturbed;
     if is_expecting {
-        let op = p2p.common.ops.expected_id();
+        let op = p2p.common.ops.give_up_expected();
         p2p.recv(op);
     }
 }

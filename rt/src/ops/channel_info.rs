@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::OpInfo;
-use crate::group::WorldRank;
+use crate::{group::WorldRank, proto::matching::MessageEnvelope};
 
 /// Description of the operations of a channel and its clones, made once.
 #[derive(Clone, Copy, Debug)]
@@ -11,8 +11,10 @@ pub(crate) struct ChannelInfo {
     /// What all sends and receives of the channel are, except for the source line.
     pub(crate) op: OpInfo,
     pub(crate) number: ChannelNumber,
-    /// True if this rank is its own peer.
-    pub(crate) is_own: bool,
+    /// Rank of the peer in the communicator, 0 for no rank.
+    pub(crate) peer: usize,
+    /// Envelope of the channel's messages if this rank is its own peer.
+    pub(crate) own: Option<MessageEnvelope>,
 }
 
 /// Number of a channel, by which a slot recognizes that it describes a receive of that channel already.
@@ -21,11 +23,16 @@ pub(crate) struct ChannelNumber(u64);
 
 impl ChannelInfo {
     /// Describes a new channel of the rank `me`.
-    pub(crate) fn new(op: OpInfo, me: WorldRank) -> Self {
+    pub(crate) fn new(op: OpInfo, peer: usize, me: WorldRank) -> Self {
         Self {
             op,
             number: ChannelNumber::next(),
-            is_own: op.peer == Some(me),
+            peer,
+            own: (op.peer == Some(me)).then(|| MessageEnvelope {
+                ctx: op.ctx,
+                source: me,
+                tag: op.tag.unwrap_or(0),
+            }),
         }
     }
 }

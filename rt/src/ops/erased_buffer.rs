@@ -128,10 +128,9 @@ impl ErasedBuffer {
         areas_of(input, output)
     }
 
-    /// Makes the room itself the place for a message of at most `len` bytes, whose receive keeps its own buffer elsewhere.
-    #[inline(always)]
-    pub(super) fn hold_place(&mut self, len: usize) -> BufferArea {
-        assert!(len <= ROOM_LEN, "a place of {len} bytes");
+    /// Makes the room itself the place for messages of at most [`ROOM_LEN`] bytes, whose receives keep their own buffers
+    /// elsewhere.
+    pub(super) fn hold_place(&mut self) -> BufferArea {
         debug_assert!(self.table.is_none(), "an operation owns one buffer");
         let table = const {
             &BufferVtable {
@@ -143,7 +142,7 @@ impl ErasedBuffer {
         let room = *self.room.get_or_insert_with(make_room);
         BufferArea {
             start: room.cast(),
-            len,
+            len: ROOM_LEN,
         }
     }
 

@@ -16,18 +16,19 @@ mod memory;
 mod op_state;
 mod slot;
 
-use std::{cmp::Reverse, marker::PhantomData, panic::Location, task::Waker};
+use std::{cmp::Reverse, iter, marker::PhantomData, panic::Location, task::Waker};
 
 use self::last_op::LastOp;
 pub use self::memory::ErasedReducer;
 use self::slot::IN_PROGRAM;
 pub(crate) use self::{
-    channel_info::ChannelInfo,
+    channel_info::{ChannelInfo, ChannelNumber},
     erased_buffer::{BufferArea, ErasedBuffer, PlacedBytes, ProgramBuffers},
     last_op::EndedOp,
     memory::{PanicPayload, RunMemory, StepWork},
     op_state::{
-        InboundTransfer, MessageStatus, OpFailure, OpInfo, OpOutcome, OpState, ReservedMessage,
+        InboundTransfer, MessageStatus, OpFailure, OpInfo, OpOutcome, OpState, PlacedMessage,
+        ReservedMessage,
     },
     slot::{OpSlot, TRACED},
 };
@@ -41,10 +42,7 @@ use crate::{
 /// Number of slots allocated together.
 const BLOCK: usize = 64;
 
-/// Place of the first slot in its block. It is kept for one receive at a time that only its slot knows of.
-const FIRST: usize = 0;
-
-/// Index of the slot of the expected receive.
+/// Index of the slot of the expected receive. The slot with this index in the first block is never used.
 pub(crate) const EXPECTED_SLOT: u32 = 0;
 
 /// Length in bytes of the place of a slot: the longest message that a receive with a buffer of its own elsewhere can get.
@@ -52,6 +50,9 @@ pub(crate) const PLACE_LEN: usize = erased_buffer::ROOM_LEN;
 
 /// All operations of one runtime.
 pub(crate) struct OpTable {
+    /// The slot of one receive at a time that only its slot knows of. It is in no block, so a short message finds it without a
+    /// look-up.
+    expected: OpSlot,
     blocks: Vec<Box<[OpSlot; BLOCK]>>,
     free: Vec<u32>,
     /// Generation of new slots, chosen such that an id of a released slot never becomes valid again.
@@ -81,6 +82,7 @@ impl OpTable {
 
     pub(crate) fn new() -> Self {
         Self {
+            expected: OpSlot::free(0),
             blocks: Vec::new(),
             free: Vec::new(),
             first_generation: 0,
@@ -102,8 +104,12 @@ impl OpTable {
     /// Returns the operation of the application that ended last, if it is known.
     pub(crate) fn last_ended(&self) -> EndedOp<'_> {
         self.last.ended(|index| {
-            let index = index as usize;
-            let slot = &self.blocks.get(index / BLOCK)?[index % BLOCK];
+            let slot = if index == EXPECTED_SLOT {
+                &self.expected
+            } else {
+                let index = index as usize;
+                &self.blocks.get(index / BLOCK)?[index % BLOCK]
+            };
             // Another operation may be in the slot since.
             (!slot.is_live()).then_some(&slot.info)
         })
@@ -112,9 +118,8 @@ impl OpTable {
     /// Returns the number of slots, and how many of them are in use.
     pub(crate) fn room(&self) -> (usize, usize) {
         let room = self.blocks.len() * BLOCK;
-        let first = self.blocks.first().map(|block| &block[FIRST]);
-        let is_kept = usize::from(first.is_some_and(|slot| !slot.is_live()));
-        (room, room - self.free.len() - is_kept)
+        let unused = self.free.len() + usize::from(room > 0);
+        (room, room - unused + usize::from(self.expected.is_live()))
     }
 
     /// Releases the blocks behind the last operation. O(slots).
@@ -156,8 +161,7 @@ impl OpTable {
     /// Returns true if the slot of the expected receive is free.
     #[inline(always)]
     pub(crate) fn may_expect(&self) -> bool {
-        let first = self.blocks.first();
-        first.is_some_and(|block| !block[FIRST].is_live())
+        !self.expected.is_live()
     }
 
     /// Creates the expected receive, as [`hold_recv`](Self::hold_recv) does another one. Its slot must be free.
@@ -168,7 +172,7 @@ impl OpTable {
         at: &'static Location<'static>,
         buf: B,
     ) -> OpTicket<B> {
-        let slot = self.expected();
+        let slot = &mut self.expected;
         slot.forget_channel();
         let info = OpInfo { at, ..*info };
         let generation = slot.begin(info, OpState::Expected, |held| held.hold_recv(buf));
@@ -187,7 +191,7 @@ impl OpTable {
         at: &'static Location<'static>,
         len: usize,
     ) -> OpTicket<PlacedBytes> {
-        let generation = self.expected().begin_place(channel, at, len);
+        let generation = self.expected.begin_place(channel, at, len);
         OpTicket::new(OpId {
             slot: EXPECTED_SLOT,
             generation,
@@ -197,14 +201,15 @@ impl OpTable {
     /// Returns the slot of the expected receive.
     #[inline(always)]
     pub(crate) fn expected(&mut self) -> &mut OpSlot {
-        &mut self.blocks[0][FIRST]
+        &mut self.expected
     }
 
-    /// Returns the operation in the slot of the expected receive.
-    pub(crate) fn expected_id(&mut self) -> OpId {
+    /// Makes the expected receive one like any other, and returns its operation.
+    pub(crate) fn give_up_expected(&mut self) -> OpId {
+        self.expected.leave_channel();
         OpId {
             slot: EXPECTED_SLOT,
-            generation: self.expected().generation(),
+            generation: self.expected.generation(),
         }
     }
 
@@ -329,24 +334,28 @@ impl OpTable {
         Some((outcome, buf))
     }
 
-    /// Takes a receive like [`take_landed`](Self::take_landed), with the message in the place of its slot. Copies the message to
+    /// Takes a receive that has got its message while it was the expected one, from the place of its slot. Copies the message to
     /// the receive's own buffer.
     #[inline(always)]
     pub(crate) fn take_landed_place<B: RecvBuf>(
         &mut self,
         ticket: &OpTicket<PlacedBytes>,
         buf: &mut B,
-    ) -> Option<MessageStatus> {
-        let slot = self.expected();
+    ) -> Option<PlacedMessage> {
+        let slot = &mut self.expected;
         let OpState::Done(landed) = slot.state else {
             return None;
         };
-        if slot.generation() != ticket.op.generation || slot.timer.is_some() {
+        if slot.generation() != ticket.op.generation || !slot.has_channel() {
             return None;
         }
         slot.leave_place(landed.bytes, buf);
         self.last = LastOp::received(EXPECTED_SLOT);
-        Some(landed)
+        Some(PlacedMessage {
+            source: slot.channel_peer(),
+            tag: landed.tag,
+            bytes: landed.bytes,
+        })
     }
 
     /// Takes a receive like [`take_recv`](Self::take_recv), with the message in the place of its slot. Copies the message to the
@@ -410,7 +419,7 @@ impl OpTable {
         }
     }
 
-    /// Makes a slot available to other operations, except for the first one, which is always kept for an expected receive.
+    /// Makes a slot available to other operations, except for the one that is always kept for an expected receive.
     #[inline(always)]
     fn free_again(&mut self, index: u32) {
         if index != EXPECTED_SLOT {
@@ -441,7 +450,11 @@ impl OpTable {
         self.free.pop().expect("just filled")
     }
 
+    #[inline]
     fn slot(&mut self, index: u32) -> &mut OpSlot {
+        if index == EXPECTED_SLOT {
+            return &mut self.expected;
+        }
         let index = index as usize;
         &mut self.blocks[index / BLOCK][index % BLOCK]
     }
@@ -450,7 +463,11 @@ impl OpTable {
     #[inline]
     pub(crate) fn get(&mut self, id: OpId) -> Option<&mut OpSlot> {
         let index = id.slot as usize;
-        let slot = &mut self.blocks.get_mut(index / BLOCK)?[index % BLOCK];
+        let slot = if id.slot == EXPECTED_SLOT {
+            &mut self.expected
+        } else {
+            &mut self.blocks.get_mut(index / BLOCK)?[index % BLOCK]
+        };
         (slot.generation() == id.generation && slot.is_live()).then_some(slot)
     }
 
@@ -462,11 +479,12 @@ impl OpTable {
 
     /// Returns every live operation that `of` selects.
     pub(crate) fn select(&self, mut of: impl FnMut(&OpSlot) -> bool) -> Vec<OpId> {
-        let slots = self
+        let in_blocks = self
             .blocks
             .iter()
             .flat_map(|block| block.iter())
             .zip(0u32..);
+        let slots = iter::once((&self.expected, EXPECTED_SLOT)).chain(in_blocks);
         let live = slots.filter(|(slot, _)| slot.is_live() && of(slot));
         live.map(|(slot, index)| OpId {
             slot: index,

@@ -125,6 +125,15 @@ pub(crate) struct MessageStatus {
     pub(crate) stored: Option<u32>,
 }
 
+/// A message that came to the place of a channel.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PlacedMessage {
+    /// Rank of the sender in the communicator of the channel.
+    pub(crate) source: usize,
+    pub(crate) tag: u32,
+    pub(crate) bytes: usize,
+}
+
 impl MessageStatus {
     /// Describes a message that has arrived, of this length in bytes.
     #[inline(always)]

@@ -10,7 +10,7 @@ use ripstop_fabric::driver::{LocalRange, PayloadView};
 
 use super::{
     channel_info::{ChannelInfo, ChannelNumber},
-    erased_buffer::{BufferArea, ErasedBuffer},
+    erased_buffer::{BufferArea, ErasedBuffer, ROOM_LEN},
     op_state::{MessageStatus, OpFailure, OpInfo, OpState},
 };
 use crate::{
@@ -47,8 +47,11 @@ pub(crate) struct OpSlot {
     /// Timer of the time limit.
     pub(crate) timer: Option<TimerId>,
     pub(crate) info: OpInfo,
-    /// The channel of this operation, or of an earlier one that `info` still describes. Only receives in place have one.
+    /// The channel of a receive in place that nothing else knows of. In a free slot, the channel for whose receives the slot is
+    /// prepared: `info` describes them, and `held` has the place.
     channel: ChannelNumber,
+    /// Rank of the channel's peer in its communicator.
+    channel_peer: usize,
 }
 
 impl OpSlot {
@@ -76,6 +79,7 @@ impl OpSlot {
             timer: None,
             info,
             channel: ChannelNumber::NONE,
+            channel_peer: 0,
         }
     }
 
@@ -104,47 +108,89 @@ impl OpSlot {
         at: &'static Location<'static>,
         len: usize,
     ) -> u32 {
+        assert!(len <= ROOM_LEN, "a place of {len} bytes");
         if self.channel != channel.number {
-            (self.info, self.channel) = (channel.op, channel.number);
+            self.prepare_place(channel);
         }
         self.info.at = at;
         self.state = OpState::Expected;
-        self.area = self.held.hold_place(len);
-        self.orphan = false;
-        self.marks = 0;
-        debug_assert!(!self.lent, "a free slot has no buffer");
+        self.area.len = len;
         self.generation
     }
 
-    /// Makes room for the description of an operation that is not of the last channel. Must be called before
-    /// [`begin`](Self::begin) on a slot that can have receives in place.
+    /// Prepares a free slot for receives of this channel in its place.
+    #[inline(never)]
+    fn prepare_place(&mut self, channel: &ChannelInfo) {
+        debug_assert!(!self.lent, "a free slot has no buffer");
+        self.forget_channel();
+        (self.orphan, self.marks) = (false, 0);
+        self.info = channel.op;
+        self.area = self.held.hold_place();
+        (self.channel, self.channel_peer) = (channel.number, channel.peer);
+    }
+
+    /// Returns the rank of the channel's peer in its communicator.
+    #[inline(always)]
+    pub(super) fn channel_peer(&self) -> usize {
+        self.channel_peer
+    }
+
+    /// Makes room for an operation that is no receive in place. Must be called before [`begin`](Self::begin) on a slot that can
+    /// have receives in place.
     #[inline(always)]
     pub(super) fn forget_channel(&mut self) {
+        if self.has_channel() {
+            self.held.leave_place();
+            self.leave_channel();
+        }
+    }
+
+    /// Makes a receive in place one like any other: its end looks at everything that may have happened to it.
+    #[inline]
+    pub(super) fn leave_channel(&mut self) {
         self.channel = ChannelNumber::NONE;
+    }
+
+    /// Returns true if this slot is prepared for receives of a channel. Then nothing else knew of its receive until the message
+    /// came.
+    #[inline(always)]
+    pub(super) fn has_channel(&self) -> bool {
+        self.channel != ChannelNumber::NONE
     }
 
     /// Returns true if this slot has a place for a message of this channel and length.
     #[inline(always)]
-    pub(crate) fn is_place_for(&self, channel: &ChannelInfo, bytes: usize) -> bool {
-        self.channel == channel.number && bytes <= self.area.len
+    pub(crate) fn is_place_for(&self, channel: ChannelNumber, bytes: usize) -> bool {
+        self.channel == channel && bytes <= self.area.len
     }
 
     /// Frees the slot. From now on, ids of the operation are stale.
     #[inline]
     pub(super) fn vacate(&mut self) {
-        self.state = OpState::Free;
-        self.generation = self.generation.wrapping_add(1);
+        self.free_again();
+        self.leave_channel();
         if self.why.is_some() || self.waker.is_some() {
             (self.why, self.waker) = (None, None);
         }
     }
 
-    /// Copies the message of a complete receive from the place of its slot to the receive's own buffer, and frees the slot.
+    /// Copies the message of a complete receive from the place of its slot to the receive's own buffer, and frees the slot, which
+    /// stays prepared for the next receive of the channel.
     #[inline(always)]
     pub(super) fn leave_place<B: RecvBuf>(&mut self, bytes: usize, buf: &mut B) {
+        debug_assert!(
+            self.why.is_none() && self.waker.is_none() && self.timer.is_none(),
+            "only a receive that is known to others gets these"
+        );
+        debug_assert!(self.marks == 0 && !self.orphan && !self.lent);
         buffer::receive(buf, self.content(bytes)); // first, so that a panic of the buffer's own code loses no message
-        self.held.leave_place();
-        self.vacate();
+        self.free_again();
+    }
+
+    #[inline(always)]
+    fn free_again(&mut self) {
+        self.state = OpState::Free;
+        self.generation = self.generation.wrapping_add(1);
     }
 
     /// Moves the buffer out, if it was not taken.
@@ -347,6 +393,24 @@ impl OpSlot {
             sent,
             room: self.area.len / elem,
         }
+    }
+
+    /// Copies a whole message to the start of the buffer.
+    ///
+    /// # Panics
+    /// Panics if the buffer is shorter.
+    #[inline(always)]
+    pub(crate) fn fill_start(&mut self, body: PayloadView<'_>) {
+        assert!(body.len() <= self.area.len, "a message that is too long");
+        // SAFETY: these bytes are inside the area of the buffer that this slot holds, which is not lent, so no message is there
+        // already. Any bytes may be overwritten, initialized or not.
+        let into = unsafe {
+            std::slice::from_raw_parts_mut(
+                self.area.start.as_ptr().cast::<MaybeUninit<u8>>(),
+                body.len(),
+            )
+        };
+        body.copy_to(into);
     }
 
     /// Copies a piece of a message into the buffer, if it is not already there. Returns false if the piece is outside

@@ -8,8 +8,8 @@ use crate::{
     engine::{Engine, EngineCore},
     error::ErrorKind,
     lock::SpinGuard,
-    ops::{ChannelInfo, OpInfo, OpTicket, PlacedBytes},
-    proto::wire::OpId,
+    ops::{ChannelInfo, ChannelNumber, OpInfo, OpTicket, PlacedBytes},
+    proto::{matching::MessageEnvelope, wire::OpId},
 };
 
 impl RuntimeShared {
@@ -46,26 +46,24 @@ impl RuntimeShared {
         engine.send_expected(info, bytes) || self.send_unexpected(engine, info, bytes)
     }
 
-    /// Does the same as [`send_at_once`](Self::send_at_once) with a message of a channel.
+    /// Gives bytes of a channel of this rank to itself to the expected receive, if that is of the same channel. Returns false if
+    /// they must leave otherwise.
     #[inline(always)]
-    pub(crate) fn send_by_channel(&self, channel: &ChannelInfo, bytes: &[u8]) -> bool {
-        let mut engine = self.engine.lock();
-        if channel.is_own {
-            return engine.send_to_place(channel, bytes)
-                || self.send_without_place(engine, &channel.op, bytes);
-        }
-        self.send_unexpected(engine, &channel.op, bytes)
-    }
-
-    /// Does the same as [`send_at_once`](Self::send_at_once) with a message for which there is no place.
-    #[inline(never)]
-    fn send_without_place(
+    pub(crate) fn send_to_place(
         &self,
-        mut engine: SpinGuard<'_, Engine>,
-        info: &OpInfo,
+        channel: ChannelNumber,
+        own: &MessageEnvelope,
         bytes: &[u8],
     ) -> bool {
-        engine.send_expected(info, bytes) || self.send_unexpected(engine, info, bytes)
+        self.engine.lock().send_to_place(channel, own, bytes)
+    }
+
+    /// Does the same as [`send_at_once`](Self::send_at_once) with a message of a channel for which there is no place.
+    #[inline(never)]
+    pub(crate) fn send_by_channel(&self, channel: &ChannelInfo, bytes: &[u8]) -> bool {
+        let mut engine = self.engine.lock();
+        channel.own.is_some() && engine.send_expected(&channel.op, bytes)
+            || matches!(self.send_other(engine, &channel.op, bytes), Ok(true))
     }
 
     /// Sends bytes, if they can leave immediately.

@@ -186,6 +186,9 @@ impl EngineCommons {
 
     /// Sets the time at which an operation times out. Replaces an earlier one.
     pub(crate) fn set_timer(&mut self, deadline: ClockTime, op: OpId) {
+        if self.is_done(op) {
+            return; // The result waits for its future, which needs no limit any more.
+        }
         let timer = self.timers.insert(deadline, op.pack());
         let before = self.ops.live(op).timer.replace(timer);
         self.cancel_timer(before);

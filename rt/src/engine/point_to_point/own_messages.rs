@@ -6,7 +6,7 @@ use super::PointToPoint;
 use crate::{
     engine::commons::CalmState,
     group::WorldRank,
-    ops::{ChannelInfo, MessageStatus, OpInfo, OpSlot},
+    ops::{ChannelNumber, MessageStatus, OpInfo, OpSlot},
     proto::{
         matching::{Matching, MessageEnvelope},
         wire::OpId,
@@ -114,22 +114,20 @@ impl PointToPoint {
     #[inline(always)]
     pub(in crate::engine) fn deliver_to_place(
         &mut self,
-        channel: &ChannelInfo,
+        channel: ChannelNumber,
+        own: &MessageEnvelope,
         bytes: &[u8],
     ) -> bool {
-        debug_assert!(channel.is_own, "another rank gets the message");
-        let fits = self
-            .common
-            .ops
-            .expected()
-            .is_place_for(channel, bytes.len());
-        if !fits || !self.take_pass() {
+        if !self.has_pass() {
             return false;
         }
-        let envelope = own_envelope(self.common.me, &channel.op);
         let slot = self.common.ops.expected();
+        if !slot.is_place_for(channel, bytes.len()) {
+            return false;
+        }
+        self.own.passes -= 1;
         let body = PayloadView::from_slice(bytes);
-        land_expected_message(slot, &mut self.matching, envelope, body);
+        land_expected_message(slot, &mut self.matching, *own, body);
         self.common.calm = CalmState::Calm;
         true
     }
@@ -142,11 +140,16 @@ impl PointToPoint {
 
     #[inline(always)]
     fn take_pass(&mut self) -> bool {
-        if self.own.passes == 0 && !self.renew_passes() {
-            return false;
+        let has_pass = self.has_pass();
+        if has_pass {
+            self.own.passes -= 1;
         }
-        self.own.passes -= 1;
-        true
+        has_pass
+    }
+
+    #[inline(always)]
+    fn has_pass(&mut self) -> bool {
+        self.own.passes > 0 || self.renew_passes()
     }
 
     /// Lets messages of this rank to itself go past the driver again, after one that went by it. Returns false if the next one
@@ -184,8 +187,7 @@ pub(super) fn land_expected_message(
     body: PayloadView<'_>,
 ) {
     debug_assert!(slot.marks == 0 && !slot.lent && !slot.info.probe);
-    let filled = slot.fill(0, body);
-    assert!(filled, "there is room");
+    slot.fill_start(body);
     let arrival = matching.number_arrival();
     slot.land_unawaited(MessageStatus::of(envelope, arrival, body.len()));
 }

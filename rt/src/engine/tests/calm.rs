@@ -50,7 +50,7 @@ impl CalmPair {
     /// Posts a receive at rank 1 like [`expect`](Self::expect), whose message comes to a place.
     fn expect_in_place(&mut self, info: &OpInfo) -> OpTicket<PlacedBytes> {
         let engine = &mut self.0.engines[1];
-        let channel = ChannelInfo::new(*info, WorldRank(1));
+        let channel = ChannelInfo::new(*info, 0, WorldRank(1));
         let recv = engine.expect_in_place(&channel, Location::caller(), ROOM);
         recv.expect("nothing unusual is known")
     }
