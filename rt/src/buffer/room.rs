@@ -28,11 +28,13 @@ pub fn zeros<T: Wire>(len: usize) -> Option<Vec<T>> {
 pub(crate) fn receive<B: RecvBuf>(buf: &mut B, message: PayloadView<'_>) {
     // SAFETY: only initialized elements are written below, because any bytes are a valid element.
     let room = unsafe { buf.spare() };
-    if size_of::<B::Elem>() > 0 && message.len() == size_of::<B::Elem>() && !room.is_empty() {
+    if message.len() == size_of::<B::Elem>()
+        && let [first, ..] = room
+    {
         // One element is the usual message of a channel, and its length is known at compile time.
-        copy_to_room(&mut room[..1], message.first(size_of::<B::Elem>()));
+        copy_to_room(slice::from_mut(first), message);
         // SAFETY: this element was just written, and within the room.
-        unsafe { buf.set_filled(1) };
+        unsafe { buf.set_filled(usize::from(size_of::<B::Elem>() > 0)) };
         return;
     }
     copy_to_room(room, message);

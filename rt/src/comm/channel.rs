@@ -66,11 +66,10 @@ impl<T: Wire> Channel<T> {
     pub fn recv_into<B: RecvBuf<Elem = T>>(&self, mut buf: B) -> ChannelRecv<B> {
         let at = Location::caller();
         let info = &self.info.op;
-        if info.peer.is_none() {
-            let tag = Tag::Is(info.tag.unwrap_or(0));
-            return ChannelRecv::posted(RecvOp::from_no_rank(buf, tag));
-        }
         if let Some(fault) = buf.fault() {
+            if info.peer.is_none() {
+                return self.recv_from_no_rank(buf);
+            }
             let info = OpInfo { at, ..*info };
             let failed = self.comm.unusable("recv", info, fault, buf);
             return ChannelRecv::posted(RecvOp::failed(failed));
@@ -79,10 +78,20 @@ impl<T: Wire> Channel<T> {
         let len = room(&mut buf) * size_of::<T>();
         match shared.start_recv_in_place(&self.info, at, len) {
             Ok(ticket) => ChannelRecv::in_place(&self.comm, ticket, buf),
+            Err(engine) if info.peer.is_none() => {
+                drop(engine);
+                self.recv_from_no_rank(buf)
+            }
             Err(engine) => {
                 let ticket = shared.start_other_recv(engine, info, at, buf);
                 ChannelRecv::posted(RecvOp::new(&self.comm, ticket))
             }
         }
+    }
+
+    #[cold]
+    fn recv_from_no_rank<B: RecvBuf>(&self, buf: B) -> ChannelRecv<B> {
+        let tag = Tag::Is(self.info.op.tag.unwrap_or(0));
+        ChannelRecv::posted(RecvOp::from_no_rank(buf, tag))
     }
 }

@@ -26,9 +26,6 @@ use std::{
 use super::{Comm, CommInner};
 use crate::{engine::RunCall, executor, offload::CollectiveProgram};
 
-/// Maximum number of cached handles: futures of short messages that are typically alive at the same time.
-const SPARE_MAX: usize = 256;
-
 /// Maximum number of cached calls: different collectives in an inner loop, or collectives in flight at a time.
 const CALLS_MAX: usize = 8;
 
@@ -94,13 +91,12 @@ fn clone_other(comm: &Comm) -> Comm {
 pub(super) fn cache_handle(comm: Comm) {
     // The handle stays outside of this closure, which is short enough to be inlined.
     let is_kept = SPARE.with(|spare| {
-        let count = spare.count.get();
-        if !spare.are_of(&comm) || count >= SPARE_MAX || spare.are_last(&comm) {
+        if !spare.are_of(&comm) || spare.are_last(&comm) {
             return false;
         }
         // The last handles may have ended since, and this communicator may have taken their place in memory.
         spare.inner.set(Arc::as_ptr(&comm.inner));
-        spare.count.set(count + 1);
+        spare.count.set(spare.count.get() + 1);
         true
     });
     if is_kept {

@@ -405,8 +405,8 @@ impl<B> MessageFlight<B> {
     }
 }
 
-/// Ends a match of a state that the caller has just seen to be another one. The state is forgotten, because the compiler would keep
-/// it in memory for a drop here, also where it is what was seen.
+/// Ends a match of a state that the caller has just seen to be another one. The state is forgotten, because for a drop here the
+/// compiler would keep the state in memory, also where it is what was seen.
 #[inline(always)]
 pub(super) fn seen_otherwise<T>(state: T) -> ! {
     mem::forget(state);

@@ -81,8 +81,9 @@ impl Engine {
             return None;
         }
         let common = &mut self.core.p2p.common;
+        let ticket = common.ops.hold_expected_place(channel, at, len)?;
         common.calm = CalmState::Expecting;
-        Some(common.ops.hold_expected_place(channel, at, len))
+        Some(ticket)
     }
 
     /// Creates a receive and posts it, if nothing unusual is known and no message waits. Otherwise returns the receive to be

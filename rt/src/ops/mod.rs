@@ -183,19 +183,19 @@ impl OpTable {
     }
 
     /// Creates the expected receive of a channel with a place of `len` bytes for its message, instead of a buffer. Its slot must
-    /// be free.
+    /// be free. Returns `None` if the channel is to no rank.
     #[inline(always)]
     pub(crate) fn hold_expected_place(
         &mut self,
         channel: &ChannelInfo,
         at: &'static Location<'static>,
         len: usize,
-    ) -> OpTicket<PlacedBytes> {
-        let generation = self.expected.begin_place(channel, at, len);
-        OpTicket::new(OpId {
+    ) -> Option<OpTicket<PlacedBytes>> {
+        let generation = self.expected.begin_place(channel, at, len)?;
+        Some(OpTicket::new(OpId {
             slot: EXPECTED_SLOT,
             generation,
-        })
+        }))
     }
 
     /// Returns the slot of the expected receive.

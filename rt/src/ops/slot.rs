@@ -100,33 +100,38 @@ impl OpSlot {
         self.generation
     }
 
-    /// Begins a receive of a channel, whose message comes to the place of this slot. Returns the slot's generation.
+    /// Begins a receive of a channel, whose message comes to the place of this slot. Returns the slot's generation, or
+    /// `None` if the channel is to no rank.
     #[inline(always)]
     pub(super) fn begin_place(
         &mut self,
         channel: &ChannelInfo,
         at: &'static Location<'static>,
         len: usize,
-    ) -> u32 {
+    ) -> Option<u32> {
         assert!(len <= ROOM_LEN, "a place of {len} bytes");
-        if self.channel != channel.number {
-            self.prepare_place(channel);
+        if self.channel != channel.number && !self.prepare_place(channel) {
+            return None;
         }
         self.info.at = at;
         self.state = OpState::Expected;
         self.area.len = len;
-        self.generation
+        Some(self.generation)
     }
 
-    /// Prepares a free slot for receives of this channel in its place.
+    /// Prepares a free slot for receives of this channel in its place. Does nothing, and returns false, for a channel to no rank.
     #[inline(never)]
-    fn prepare_place(&mut self, channel: &ChannelInfo) {
+    fn prepare_place(&mut self, channel: &ChannelInfo) -> bool {
+        if channel.op.peer.is_none() {
+            return false;
+        }
         debug_assert!(!self.lent, "a free slot has no buffer");
         self.forget_channel();
         (self.orphan, self.marks) = (false, 0);
         self.info = channel.op;
         self.area = self.held.hold_place();
         (self.channel, self.channel_peer) = (channel.number, channel.peer);
+        true
     }
 
     /// Returns the rank of the channel's peer in its communicator.
