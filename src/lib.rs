@@ -48,9 +48,9 @@ pub use ripstop_rt::{
     AbortedTask, BitAnd, BitOr, BitXor, Builder, Cart, Channel, ChannelRecv, Comm, Commutative,
     ENDED_BY_PEER, Error, ErrorKind, ErrorReport, FailureEvidence, Failures, Halo, HaloInFlight,
     JoinHandle, Located, LogicalAnd, LogicalOr, LogicalXor, Matched, Max, MaxLoc, Messages, Min,
-    MinLoc, OpError, OperationInFlight, PackedMessage, Pending, Product, RecvOp, RecvPackedOp,
-    ReduceOp, Result, Runtime, RuntimeHandle, Scope, SendCopyOp, SendOp, SendRecvOp, Source,
-    Status, Sum, Tag, boot, buffer, sim,
+    MinLoc, OpError, OperationInFlight, PackedCopy, PackedMessage, Pending, Product, RecvOp,
+    RecvPackedOp, ReduceOp, Result, Runtime, RuntimeHandle, Scope, SendCopyOp, SendOp, SendRecvOp,
+    Source, Status, Sum, Tag, UnpackOp, boot, buffer, sim,
 };
 #[cfg(feature = "serde")]
 pub use ripstop_rt::{EncodedByte, RecvValueOp};

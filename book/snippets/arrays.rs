@@ -14,7 +14,7 @@ async fn faces_of_one_array(world: Comm) -> Result<()> {
     let inbox = world.recv_packed(other, 7, &low_ghosts);
     let sent = world.send_packed(other, 7, &u, &last_layer); // packs; `u` is free again
     u[0] = 3.0;
-    let status = inbox.await?.unpack_into(&mut u);
+    let status = inbox.unpack_into(&mut u).await?;
     sent.await?;
     assert_eq!(status.len, 8 * 10);
     // ANCHOR_END: packed

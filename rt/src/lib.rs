@@ -94,8 +94,8 @@ pub use self::{
     comm::{
         BitAnd, BitOr, BitXor, Cart, Channel, ChannelRecv, Comm, Commutative, Failures, Halo,
         HaloInFlight, Located, LogicalAnd, LogicalOr, LogicalXor, Matched, Max, MaxLoc, Messages,
-        Min, MinLoc, PackedMessage, Product, RecvOp, RecvPackedOp, ReduceOp, SendCopyOp, SendOp,
-        SendRecvOp, Source, Status, Sum, Tag,
+        Min, MinLoc, PackedCopy, PackedMessage, Product, RecvOp, RecvPackedOp, ReduceOp,
+        SendCopyOp, SendOp, SendRecvOp, Source, Status, Sum, Tag, UnpackOp,
     },
     engine::{Footprint, Pool},
     error::{Error, ErrorKind, ErrorReport, OpError, Result},

@@ -10,6 +10,7 @@
 #[path = "../support/content.rs"]
 mod content;
 mod halo;
+mod in_place;
 mod layouts;
 mod packed;
 

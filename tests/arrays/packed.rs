@@ -113,7 +113,7 @@ async fn packed_messages_of_no_rank_leave_the_array_as_it_is(world: Comm) -> Res
     };
     let mut array = [1_u32, 2, 3, 4, 5];
     let sent = world.send_packed(None, 7, &array, column).await?;
-    assert_eq!(sent, [1, 3, 5]);
+    assert_eq!(sent[..], [1, 3, 5]);
     for scratch in [Vec::new(), vec![9; 3], vec![9; 8]] {
         let message = world.recv_packed_in(None, 7, column, scratch).await?;
         assert!(message.packed().is_empty(), "{message:?}");

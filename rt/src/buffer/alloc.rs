@@ -1,7 +1,7 @@
 //! Allocation of registered buffers from a driver.
 #![expect(unsafe_code, reason = "claims a fresh region for one buffer")]
 
-use std::io;
+use std::{io, sync::Arc};
 
 use ripstop_fabric::{
     driver::{Driver, LocalRange},
@@ -9,6 +9,7 @@ use ripstop_fabric::{
 };
 
 use super::{RegBuf, Wire};
+use crate::engine::PackingBlock;
 
 impl<T: Wire> RegBuf<T> {
     /// Allocates a zeroed buffer in its own region.
@@ -37,6 +38,15 @@ impl<T: Wire> RegBuf<T> {
             Some(node) => node.allocate_on_node(bytes),
             None => driver.allocate(bytes),
         })
+    }
+
+    /// Returns a buffer over the start of a packing block, to be read only. The caller packs the elements by another handle
+    /// before any code looks at them.
+    pub(crate) fn in_block(block: Arc<PackingBlock>, len: usize) -> Self {
+        let region = block.region().clone();
+        // SAFETY: the elements are packed before their operation reads them or returns the buffer. No other code of this rank
+        // writes to the block while there is a handle of it, and a receiver only reads it.
+        unsafe { Self::over_returning(region, len, move |_| drop(block)) }
     }
 
     fn of_window(

@@ -2,7 +2,7 @@
 
 use std::{fmt, ops::Range, slice};
 
-use super::Layout;
+use super::{Layout, Wire};
 
 /// Elements of a larger array: blocks at a regular distance, groups of those at a regular distance, and so on.
 ///
@@ -25,6 +25,9 @@ pub struct NestedLayout {
     overlaps: bool,
 }
 
+/// Most elements that are copied together between single places and packed memory that is no slice.
+const PIECE: usize = 64;
+
 /// A repetition: `count` times what is inside, `stride` elements apart.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct LayoutLevel {
@@ -40,6 +43,12 @@ struct LayoutRow {
 }
 
 impl LayoutRow {
+    /// Returns room for elements that are copied together, if the row has single elements.
+    fn piece<T: Wire>(self) -> Vec<T> {
+        let single = self.stride > 1;
+        vec![T::zeroed(); if single { PIECE.min(self.count) } else { 0 }]
+    }
+
     /// Returns the indices from the first element, which is at `start`, to the last one.
     const fn span(self, start: usize) -> Range<usize> {
         start..start + (self.count - 1) * self.stride + 1
@@ -314,6 +323,56 @@ impl NestedLayout {
         self.spread(packed, into, |slots, elems| slots.copy_from_slice(elems));
     }
 
+    /// Gives the elements of the layout in `from` to `put`, in order, some at a time. Call `check` first.
+    pub(crate) fn visit_packed<T: Wire>(&self, from: &[T], mut put: impl FnMut(&[T])) {
+        let row = self.row();
+        let mut piece = row.piece();
+        self.for_each_row(|at| {
+            if row.stride == 1 {
+                return put(&from[at..][..row.count]);
+            }
+            let mut elems = from[row.span(at)].iter().step_by(row.stride);
+            for start in (0..row.count).step_by(PIECE) {
+                let some = &mut piece[..PIECE.min(row.count - start)];
+                some.iter_mut()
+                    .zip(&mut elems)
+                    .for_each(|(to, elem)| *to = *elem);
+                put(some);
+            }
+        });
+    }
+
+    /// Writes packed elements to their places in `into`. `fill` copies those that begin at an index, from memory that cannot be
+    /// borrowed as a slice. Call `check` first.
+    pub(crate) fn fill<T: Wire>(
+        &self,
+        into: &mut [T],
+        packed: Range<usize>,
+        fill: impl Fn(usize, &mut [T]),
+    ) {
+        let row = self.row();
+        let mut piece = row.piece();
+        let mut done = packed.start;
+        while done < packed.end {
+            let within = done % row.count;
+            let at = self.row_start(done / row.count) + within * row.stride;
+            let count = (row.count - within).min(packed.end - done);
+            if row.stride == 1 {
+                fill(done, &mut into[at..][..count]);
+            } else {
+                let mut slots = into[at..].iter_mut().step_by(row.stride);
+                for start in (0..count).step_by(PIECE) {
+                    let some = &mut piece[..PIECE.min(count - start)];
+                    fill(done + start, some);
+                    some.iter()
+                        .zip(&mut slots)
+                        .for_each(|(elem, slot)| *slot = *elem);
+                }
+            }
+            done += count;
+        }
+    }
+
     /// Writes packed elements to their slots with `put`. Call `check` first.
     pub(super) fn spread<S, T: Copy>(
         &self,
@@ -348,13 +407,35 @@ impl NestedLayout {
         }
     }
 
-    /// Calls `visit` with the first index of each [`row`](Self::row), in order.
-    fn for_each_row(&self, mut visit: impl FnMut(usize)) {
-        let outer = match (&self.levels[..], self.block) {
-            (_, 0) => return,
+    /// Returns the levels around the [`row`](Self::row), the outermost first.
+    fn outer_levels(&self) -> &[LayoutLevel] {
+        match (&self.levels[..], self.block) {
             ([outer @ .., _], 1) => outer,
             (levels, _) => levels,
-        };
+        }
+    }
+
+    /// Returns the first index of a [`row`](Self::row).
+    fn row_start(&self, mut nth: usize) -> usize {
+        let mut start = self.offset;
+        let mut levels = self.outer_levels();
+        while let Some((level, outer)) = levels.split_last() {
+            if outer.is_empty() {
+                return start + nth * level.stride;
+            }
+            start += nth % level.count * level.stride;
+            nth /= level.count;
+            levels = outer;
+        }
+        start
+    }
+
+    /// Calls `visit` with the first index of each [`row`](Self::row), in order.
+    fn for_each_row(&self, mut visit: impl FnMut(usize)) {
+        if self.block == 0 {
+            return;
+        }
+        let outer = self.outer_levels();
         let single = LayoutLevel {
             stride: 0,
             count: 1,

@@ -436,6 +436,21 @@ impl Comm {
         }
     }
 
+    /// Starts a receive into a usable buffer that may complete without the bytes of a message in a packing block.
+    #[track_caller]
+    pub(super) fn recv_in_place<B: RecvBuf>(&self, from: Source, tag: Tag, buf: B) -> RecvOp<B> {
+        let info = match self.recv_info::<B::Elem>(self.id(), from, tag) {
+            Ok(info) => info,
+            Err(error) => return RecvOp::failed(OpError { error, buf }),
+        };
+        let ticket = self.shared().with(|engine| {
+            let ticket = engine.core.p2p.common.ops.hold_in_place_recv(info, buf);
+            engine.post(ticket.op);
+            ticket
+        });
+        RecvOp::new(self, ticket)
+    }
+
     #[inline(always)]
     pub(super) fn start_recv<B: RecvBuf>(
         &self,

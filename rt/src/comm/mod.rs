@@ -17,9 +17,11 @@ mod create;
 mod create_queue;
 mod halo;
 pub(crate) mod handle_cache;
+mod in_place;
 mod message;
 mod op;
 mod packed;
+mod packed_copy;
 mod probe;
 mod program;
 mod recovery;
@@ -49,7 +51,8 @@ pub use self::{
     copy::SendCopyOp,
     halo::{Halo, HaloInFlight},
     op::{RecvOp, SendOp},
-    packed::{PackedMessage, RecvPackedOp},
+    packed::{PackedMessage, RecvPackedOp, UnpackOp},
+    packed_copy::PackedCopy,
     probe::Matched,
     program::{CollectivePlace, ProgramOp},
     recovery::Failures,

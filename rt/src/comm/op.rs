@@ -59,6 +59,15 @@ pub(super) struct MessageFlight<B> {
 /// of the poll in registers where the operation is complete.
 pub(super) type PolledOutOfLine<T, B> = Poll<Result<T, Box<OpError<B>>>>;
 
+/// A message that a receive has got without its bytes.
+pub(super) struct StoredArrival {
+    pub(super) landed: MessageStatus,
+    pub(super) comm: Comm,
+}
+
+/// Outcome of a receive that may get a message without its bytes.
+pub(super) type InPlaceOutcome<B> = Result<(B, Status, Option<StoredArrival>), OpError<B>>;
+
 /// Outcome of a receive: the buffer, information about the message in it, and the communicator.
 type RecvOutcome<B> = Result<(B, MessageStatus, Comm), Box<OpError<B>>>;
 
@@ -296,6 +305,29 @@ impl<B: RecvBuf> RecvOp<B> {
             handle_cache::cache_handle(comm);
             (buf, status)
         }))
+    }
+
+    /// Polls like [`poll`](Future::poll), for a receive that may get a message without its bytes. Its description and its
+    /// communicator are returned then.
+    pub(super) fn poll_in_place(&mut self, cx: &mut Context<'_>) -> Poll<InPlaceOutcome<B>> {
+        if !matches!(self.state, Some(MessageOpState::InFlight(_))) {
+            let done = ready!(Pin::new(self).poll(cx));
+            return Poll::Ready(done.map(|(buf, status)| (buf, status, None)));
+        }
+        ready!(poll_proceed(cx));
+        let landed = ready!(self.poll_landed(cx, false));
+        Poll::Ready(
+            landed
+                .map(|(buf, landed, comm)| {
+                    let status = status_of::<B::Elem>(&comm, &landed);
+                    let stored = landed
+                        .stored
+                        .is_some()
+                        .then_some(StoredArrival { landed, comm });
+                    (buf, status, stored)
+                })
+                .map_err(|failed| *failed),
+        )
     }
 
     fn take_failure(&mut self) -> Box<OpError<B>> {

@@ -4,12 +4,17 @@
 
 use std::{
     fmt, mem,
+    panic::Location,
     pin::Pin,
     task::{Context, Poll, ready},
     time::Duration,
 };
 
-use super::{Comm, RecvOp, SendOp, Source, Status, Tag};
+use super::{
+    Comm, RecvOp, SendOp, Source, Status, Tag,
+    in_place::{IN_PLACE_MIN, InPlaceMessage},
+    packed_copy::PackedCopy,
+};
 use crate::{
     buffer::{NestedLayout, Wire},
     error::OpError,
@@ -21,7 +26,22 @@ use crate::{
 #[must_use = "await it; dropping it takes the receive back"]
 pub struct RecvPackedOp<T: Wire> {
     recv: RecvOp<Vec<T>>,
+    /// The message, once it has arrived in memory that this rank reads in place.
+    found: Option<InPlaceMessage<T>>,
     layout: NestedLayout,
+    at: &'static Location<'static>,
+}
+
+/// A packed message, or `None` if it is read in place.
+type FoundOutcome<T> = Result<Option<(Vec<T>, Status)>, OpError<Vec<T>>>;
+
+/// A receive of elements straight to their places in an array. Made by [`RecvPackedOp::unpack_into`].
+///
+/// Output: `Result<`[`Status`]`, OpError<Vec<T>>>`. Dropping it cancels the receive, as with [`RecvOp`].
+#[must_use = "await it; dropping it takes the receive back"]
+pub struct UnpackOp<'a, T: Wire> {
+    recv: RecvPackedOp<T>,
+    array: &'a mut [T],
 }
 
 /// A received message, still packed. [`unpack_into`](Self::unpack_into) writes it to an array.
@@ -34,11 +54,14 @@ pub struct PackedMessage<T: Wire> {
 }
 
 impl Comm {
-    /// Sends the elements of `layout` in `array` to rank `to`. Output: the packed copy, as a `Result<Vec<T>, OpError<Vec<T>>>`.
+    /// Sends the elements of `layout` in `array` to rank `to`. Output: the packed copy, as a
+    /// `Result<PackedCopy<T>, OpError<PackedCopy<T>>>`.
     ///
     /// The elements are packed before this call returns, and the operation owns the copy. So `array` is free at once, and
-    /// several parts of it can be in flight. The receiver need not use a layout: the message is an ordinary one. A program
-    /// that sends again and again keeps the vector: it calls [`NestedLayout::pack`] and [`send`](Self::send) instead.
+    /// several parts of it can be in flight. The receiver need not use a layout: the message is an ordinary one.
+    ///
+    /// Ranks of one node share some memory for packed copies. If there is room for a long message, the send completes at once.
+    /// Otherwise it completes when it is received, as with [`send`](Self::send), so a program must not rely on that.
     ///
     /// A send to `None` completes at once, as with [`send`](Self::send).
     ///
@@ -52,7 +75,7 @@ impl Comm {
     /// let column = world.recv_packed(other, 7, &last);
     /// let sent = world.send_packed(other, 7, &matrix, &first);
     /// matrix[5] = 9; // The matrix can be used while both messages are in flight.
-    /// column.await?.unpack_into(&mut matrix);
+    /// column.unpack_into(&mut matrix).await?;
     /// sent.await?;
     /// # let (me, it) = (world.rank(), other);
     /// # assert_eq!(matrix, [me, me, me, it, me, 9, me, it, me, me, me, it]);
@@ -72,11 +95,10 @@ impl Comm {
         tag: u32,
         array: &[T],
         layout: impl Into<NestedLayout>,
-    ) -> SendOp<Vec<T>> {
-        let (layout, mut packed) = (layout.into(), Vec::new());
+    ) -> SendOp<PackedCopy<T>> {
+        let layout = layout.into();
         layout.check("send_packed", "array", array.len());
-        layout.pack(array, &mut packed);
-        self.send(to, tag, packed)
+        self.send_from_array(to.into(), tag, array, &layout)
     }
 
     /// Receives a message for the elements of `layout` in an array. Output: a [`PackedMessage`], which
@@ -137,8 +159,20 @@ impl Comm {
         // How long the array is shows when the message is unpacked. Blocks that overlap fit no array.
         layout.check("recv_packed", "array", usize::MAX);
         make_unwritten_room(&mut scratch, layout.len());
-        let recv = self.recv_into(from, tag, scratch);
-        RecvPackedOp { recv, layout }
+        let (from, tag) = (from.into(), tag.into());
+        let bytes = layout.len().saturating_mul(size_of::<T>());
+        let recv = if bytes < IN_PLACE_MIN || from == Source::NoRank {
+            self.recv_into(from, tag, scratch)
+        } else {
+            self.recv_in_place(from, tag, scratch)
+        };
+        let at = Location::caller();
+        RecvPackedOp {
+            recv,
+            found: None,
+            layout,
+            at,
+        }
     }
 }
 
@@ -185,22 +219,95 @@ impl<T: Wire> RecvPackedOp<T> {
             ..self
         }
     }
+
+    /// Receives the elements to their places in `array`, without a packed copy where that is possible. Output: the status of the
+    /// message, as a `Result<Status, OpError<Vec<T>>>`.
+    ///
+    /// A long message of a rank on the same node is unpacked while its sender packs it, so this takes less time than awaiting the
+    /// message and [unpacking](PackedMessage::unpack_into) it then. If the future fails or is dropped, some elements may be in
+    /// their places already.
+    ///
+    /// ```
+    /// # use ripstop_rt::{buffer::Layout, sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let other = 1 - world.rank();
+    /// let mut matrix = [0_u8; 6]; // 2 rows of 3
+    /// let column = world.recv_packed(other, 7, Layout::subarray(&[2, 3], &[0..2, 1..2]));
+    /// world.send(other, 7, [4_u8, 5]).await?;
+    /// assert_eq!(column.unpack_into(&mut matrix).await?.len, 2);
+    /// assert_eq!(matrix, [0, 4, 0, 0, 5, 0]);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
+    ///
+    /// # Errors
+    /// The future fails as that of [`Comm::recv_packed`] does.
+    ///
+    /// # Panics
+    /// Panics if the layout leaves `array`.
+    #[track_caller]
+    pub fn unpack_into(self, array: &mut [T]) -> UnpackOp<'_, T> {
+        self.layout.check("unpack_into", "array", array.len());
+        UnpackOp { recv: self, array }
+    }
+
+    /// Polls for a message. Returns its elements, or `None` if they are read in place.
+    fn poll_found(&mut self, cx: &mut Context<'_>) -> Poll<FoundOutcome<T>> {
+        while self.found.is_none() {
+            let (mut scratch, status, stored) = ready!(self.recv.poll_in_place(cx))?;
+            let Some(stored) = stored else {
+                scratch.truncate(status.len); // a receive from no rank leaves its buffer as it was
+                return Poll::Ready(Ok(Some((scratch, status))));
+            };
+            match InPlaceMessage::of(stored, status, scratch, self.at) {
+                Ok(found) => self.found = Some(found),
+                Err(recv) => self.recv = recv,
+            }
+        }
+        Poll::Ready(Ok(None))
+    }
 }
+
+// The elements are moved, never pinned.
+impl<T: Wire> Unpin for RecvPackedOp<T> {}
 
 impl<T: Wire> Future for RecvPackedOp<T> {
     type Output = Result<PackedMessage<T>, OpError<Vec<T>>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let received = ready!(Pin::new(&mut self.recv).poll(cx));
+        let (packed, status) = match ready!(self.poll_found(cx))? {
+            Some(received) => received,
+            None => ready!(InPlaceMessage::poll_copy(&mut self.found, cx))?,
+        };
         let layout = mem::replace(&mut self.layout, NestedLayout::nothing());
-        Poll::Ready(received.map(|(mut packed, status)| {
-            packed.truncate(status.len); // a receive from no rank leaves its buffer as it was
-            PackedMessage {
-                packed,
-                layout,
-                status,
-            }
+        Poll::Ready(Ok(PackedMessage {
+            packed,
+            layout,
+            status,
         }))
+    }
+}
+
+impl<T: Wire> UnpackOp<'_, T> {
+    /// Gives up after `limit`, as [`RecvOp::timeout`] does.
+    pub fn timeout(self, limit: Duration) -> Self {
+        Self {
+            recv: self.recv.timeout(limit),
+            ..self
+        }
+    }
+}
+
+impl<T: Wire> Future for UnpackOp<'_, T> {
+    type Output = Result<Status, OpError<Vec<T>>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { recv, array } = &mut *self;
+        if let Some((packed, status)) = ready!(recv.poll_found(cx))? {
+            recv.layout.unpack(&packed, array);
+            return Poll::Ready(Ok(status));
+        }
+        InPlaceMessage::poll_unpacked(&mut recv.found, cx, &recv.layout, array)
     }
 }
 
@@ -250,6 +357,14 @@ impl<T: Wire> PackedMessage<T> {
     #[must_use]
     pub fn into_scratch(self) -> Vec<T> {
         self.packed
+    }
+}
+
+impl<T: Wire> fmt::Debug for UnpackOp<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UnpackOp")
+            .field("recv", &self.recv)
+            .finish_non_exhaustive()
     }
 }
 

@@ -2,9 +2,13 @@
 
 use std::panic::Location;
 
-use super::{Comm, RecvOp, Source, Status, Tag, op};
+use super::{
+    Comm, RecvOp, Source, Status, Tag,
+    op::{self, StoredArrival},
+};
 use crate::{
     buffer::{RecvBuf, Wire},
+    engine::BlockReader,
     error::{Error, ErrorKind, OpError, Result},
     ops::{MessageStatus, OpInfo},
 };
@@ -64,6 +68,45 @@ pub(super) fn try_probe(comm: &Comm, from: Source, tag: Tag) -> Result<Option<Ma
 }
 
 impl Matched {
+    /// Returns a message that a receive on this communicator has got without its bytes.
+    pub(super) fn of(StoredArrival { landed, comm }: StoredArrival) -> Self {
+        let ctx = comm.id();
+        Self {
+            comm,
+            ctx,
+            landed,
+            gone: false,
+        }
+    }
+
+    /// Returns the bytes of the message, if it can be read in place.
+    pub(super) fn read_in_place(&self) -> Option<BlockReader> {
+        let shared = self.comm.shared();
+        shared.with(|engine| engine.read_in_place(&self.landed))
+    }
+
+    /// Takes the message, which was read in place.
+    pub(super) fn take_in_place(mut self) {
+        self.gone = true;
+        let shared = self.comm.shared();
+        shared.with(|engine| engine.take_in_place(&self.landed));
+    }
+
+    /// Makes a turn, and returns an error if the sender is down. Its call is at `at`.
+    pub(super) fn sender_error<T: Wire>(&self, at: &'static Location<'static>) -> Option<Error> {
+        let shared = self.comm.shared();
+        shared.turn();
+        let kind = shared.with(|engine| {
+            let common = &engine.core.p2p.common;
+            common.unreachable(self.landed.source)
+        })?;
+        let info = OpInfo {
+            at,
+            ..self.op_info::<T>()
+        };
+        Some(op::error_of("recv", &self.comm, &info, kind))
+    }
+
     /// Returns the rank of the sender.
     #[must_use]
     pub fn source(&self) -> usize {
@@ -87,8 +130,19 @@ impl Matched {
     /// # Errors
     /// The call fails as `Comm::recv_into` does. A message that does not fit returns to its place in the queue.
     #[track_caller]
-    pub fn recv_into<B: RecvBuf>(mut self, buf: B) -> RecvOp<B> {
-        let info = self.op_info::<B::Elem>();
+    pub fn recv_into<B: RecvBuf>(self, buf: B) -> RecvOp<B> {
+        self.recv_into_at(Location::caller(), buf)
+    }
+
+    pub(super) fn recv_into_at<B: RecvBuf>(
+        mut self,
+        at: &'static Location<'static>,
+        buf: B,
+    ) -> RecvOp<B> {
+        let info = OpInfo {
+            at,
+            ..self.op_info::<B::Elem>()
+        };
         if let Some(fault) = buf.fault() {
             let kind = ErrorKind::unusable_buffer(fault);
             let error = op::error_of("recv", &self.comm, &info, kind);

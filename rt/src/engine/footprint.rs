@@ -4,7 +4,7 @@ use ripstop_fabric::shm::ShmConfig;
 
 use super::{
     Engine,
-    commons::{peer::EnginePeer, rank_map::SparseRankMap},
+    commons::{packing_blocks, peer::EnginePeer, rank_map::SparseRankMap},
     point_to_point::message::MessageStore,
 };
 use crate::{
@@ -63,6 +63,7 @@ impl Footprint {
                     0,
                     Some(settings.unexpected_messages.saturating_mul(HEADER_BYTES)),
                 ),
+                pool("packing blocks", 0, Some(packing_blocks::BYTES_MAX)),
                 pool(
                     "operations in flight, 64 at a time",
                     OpTable::BLOCK_BYTES,
@@ -96,6 +97,7 @@ impl Engine {
                 + peer_bytes
                 + self.core.p2p.common.ops.bytes()
                 + self.core.p2p.tables().bytes()
+                + self.core.p2p.common.packing_blocks.bytes()
                 + self.core.programs.landing_bytes(),
             peers,
             peer_bytes,

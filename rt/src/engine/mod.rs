@@ -16,6 +16,7 @@ mod commons;
 mod down;
 mod flush;
 mod footprint;
+mod in_place;
 mod liveness;
 mod noted_ops;
 mod pending_ops;
@@ -51,7 +52,10 @@ pub(crate) use self::{
         BorrowedCall, CollectiveExecution, CollectivePart, CollectiveProgress, ExecutionRequest,
         RunCall, RunOutcome, RunTicket, SingleRoundPoll, SingleRoundProgress, SingleRoundRun,
     },
-    commons::{EngineCommons, LibraryEvent, peer::UnexpectedLimits, program_events::ProgramJob},
+    commons::{
+        BlockReader, EngineCommons, LibraryEvent, PackingBlock, peer::UnexpectedLimits,
+        program_events::ProgramJob,
+    },
     pending_ops::PendingOpReport,
     point_to_point::{PointToPoint, SendStart},
     recovery::{AgreementId, FailureCursor, RecoveryPart, survivors},

@@ -20,7 +20,7 @@ use std::{cmp::Reverse, iter, marker::PhantomData, panic::Location, task::Waker}
 
 use self::last_op::LastOp;
 pub use self::memory::ErasedReducer;
-use self::slot::IN_PROGRAM;
+use self::slot::{BEING_PACKED, IN_PROGRAM, READS_IN_PLACE};
 pub(crate) use self::{
     channel_info::{ChannelInfo, ChannelNumber},
     erased_buffer::{BufferArea, ErasedBuffer, PlacedBytes, ProgramBuffers},
@@ -152,10 +152,24 @@ impl OpTable {
         OpTicket::new(self.make(info, OpState::Queued, |held| held.hold_send(buf)))
     }
 
+    /// Creates a send whose elements are packed meanwhile. No byte of `buf` is read before [`OpSlot::note_packed`].
+    pub(crate) fn hold_unpacked_send<B: SendBuf>(&mut self, info: OpInfo, buf: B) -> OpTicket<B> {
+        let ticket = self.hold_send(info, buf);
+        self.live(ticket.op).marks = BEING_PACKED;
+        ticket
+    }
+
     /// Creates a receive that owns `buf` and fills it from its start.
     #[inline(always)]
     pub(crate) fn hold_recv<B: RecvBuf>(&mut self, info: OpInfo, buf: B) -> OpTicket<B> {
         OpTicket::new(self.make(info, OpState::Queued, |held| held.hold_recv(buf)))
+    }
+
+    /// Creates a receive that owns `buf`, and that takes a message in a packing block without its bytes.
+    pub(crate) fn hold_in_place_recv<B: RecvBuf>(&mut self, info: OpInfo, buf: B) -> OpTicket<B> {
+        let ticket = self.hold_recv(info, buf);
+        self.live(ticket.op).marks = READS_IN_PLACE;
+        ticket
     }
 
     /// Returns true if the slot of the expected receive is free.

@@ -121,7 +121,7 @@ pub(crate) struct MessageStatus {
     pub(crate) tag: u32,
     pub(crate) bytes: usize,
     pub(crate) arrival: ArrivalNumber,
-    /// Index where a probed message is stored.
+    /// Index where a message is stored that was probed, or that its receiver reads in place.
     pub(crate) stored: Option<u32>,
 }
 

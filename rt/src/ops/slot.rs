@@ -27,6 +27,12 @@ pub(super) const IN_PROGRAM: u8 = 1;
 /// Marks an operation whose beginning is in the rank's trace, which also records the end.
 pub(crate) const TRACED: u8 = 2;
 
+/// Marks a receive that takes a message in a packing block without its bytes, as a probe does.
+pub(super) const READS_IN_PLACE: u8 = 4;
+
+/// Marks a send whose elements are being packed, so that its bytes must not be read yet.
+pub(super) const BEING_PACKED: u8 = 8;
+
 /// The slot of one operation.
 pub(crate) struct OpSlot {
     generation: u32,
@@ -38,7 +44,8 @@ pub(crate) struct OpSlot {
     /// True if the future was dropped, so that the rest of the operation belongs to the engine.
     pub(crate) orphan: bool,
     /// Zero for most operations. [`IN_PROGRAM`] or [`TRACED`] if another part is notified when the operation is complete. A trace
-    /// has the messages of programs, too, and learns of their ends when they are released.
+    /// has the messages of programs, too, and learns of their ends when they are released. [`READS_IN_PLACE`] if the receive may
+    /// complete without the bytes, [`BEING_PACKED`] while a send must not be read.
     pub(crate) marks: u8,
     /// True while the buffer is lent to the driver for a message that may arrive. The driver may write to it at any
     /// moment, so no other code uses it meanwhile.
@@ -382,6 +389,23 @@ impl OpSlot {
     #[inline]
     pub(crate) fn takes_later(&mut self, sig: u64, bytes: usize) -> bool {
         !(self.info.probe | self.lent | self.is_in_program()) && self.admits(sig, bytes)
+    }
+
+    /// Returns true for a receive that takes a message in a packing block without its bytes.
+    #[inline]
+    pub(crate) const fn reads_in_place(&self) -> bool {
+        self.marks & READS_IN_PLACE != 0
+    }
+
+    /// Returns true unless this is a send whose elements are being packed.
+    #[inline]
+    pub(crate) const fn is_packed(&self) -> bool {
+        self.marks & BEING_PACKED == 0
+    }
+
+    /// Records that the elements of a send are packed.
+    pub(crate) fn note_packed(&mut self) {
+        self.marks &= !BEING_PACKED;
     }
 
     /// Returns true for a message of a program.

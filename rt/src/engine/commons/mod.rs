@@ -9,6 +9,7 @@ mod library_events;
 #[cfg(test)]
 pub(super) mod lone_rank;
 pub(super) mod op_recorders;
+pub(super) mod packing_blocks;
 pub(super) mod peer;
 pub(super) mod program_events;
 pub(super) mod rank_map;
@@ -19,14 +20,18 @@ use std::task::Waker;
 
 use ripstop_fabric::driver::Driver;
 
-pub(crate) use self::library_events::LibraryEvent;
 use self::{
     collective_registry::LazyCollectiveRegistry,
     exposed_keys::ExposedKeys,
     groups::GroupTable,
     op_recorders::OpRecorders,
+    packing_blocks::PackingBlocks,
     peer::EnginePeers,
     program_events::{ProgramEvent, ProgramJob},
+};
+pub(crate) use self::{
+    library_events::LibraryEvent,
+    packing_blocks::{BlockReader, PackingBlock},
 };
 use super::{EngineSetup, OneSidedCommand};
 use crate::{
@@ -66,6 +71,7 @@ pub(crate) struct EngineCommons {
     /// One-sided commands that are not posted yet.
     pub(super) commands: Vec<OneSidedCommand>,
     pub(super) exposed: ExposedKeys,
+    pub(super) packing_blocks: PackingBlocks,
     /// Sends of this rank whose offer has no answer yet. While there are any, both ends are busy, so that no message is shared.
     pub(super) offers: u32,
     pub(super) groups: GroupTable,
@@ -120,6 +126,7 @@ impl EngineCommons {
             paths: setup.paths,
             commands: Vec::new(),
             exposed: ExposedKeys::new(caps.pins_exposed),
+            packing_blocks: PackingBlocks::default(),
             offers: 0,
             groups: GroupTable::default(),
             timers: Timers::default(),
@@ -249,7 +256,10 @@ impl EngineCommons {
         let is_detached_send = slot.marks != 0 && slot.orphan && slot.state.is_sending();
         let waker = match outcome {
             Ok(landed) => slot.land(landed),
-            Err(why) => slot.fail(why),
+            Err(why) => {
+                self.packing_blocks.retire(slot.area);
+                slot.fail(why)
+            }
         };
         self.wakers.extend(waker);
         if slot.orphan {
@@ -320,7 +330,7 @@ impl EngineCommons {
     }
 
     /// Returns the reason why nothing can be sent to this rank, if there is one.
-    pub(super) fn unreachable(&self, rank: WorldRank) -> Option<ErrorKind> {
+    pub(crate) fn unreachable(&self, rank: WorldRank) -> Option<ErrorKind> {
         if self.closing {
             return Some(ErrorKind::Closed);
         }

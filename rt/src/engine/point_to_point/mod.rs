@@ -55,6 +55,7 @@ mod out_of_order_fetch;
 mod own_messages;
 mod peer_down;
 mod placed_recv;
+mod read_in_place;
 mod recv;
 mod refuse;
 mod rendezvous;

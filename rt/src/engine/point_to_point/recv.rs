@@ -17,7 +17,7 @@ use crate::{
     proto::{
         matching::{ArrivalNumber, ArrivalOutcome, MessageEnvelope, PostOutcome, RecvPattern},
         path::MessagePath,
-        wire::{self, MODE_GET, MODE_PUT, OpId, WireKind},
+        wire::{self, MODE_GET, MODE_IN_PLACE, MODE_PUT, OpId, WireKind},
     },
 };
 
@@ -238,6 +238,13 @@ impl PointToPoint {
             return self.store_or_give_to_probe(op, envelope, arrival, sig, content);
         }
         let bytes = slot.admit(&envelope, sig, content.bytes())?;
+        if let MessageBody::Offered(offered) = *content
+            && slot.reads_in_place()
+            && offered.modes & MODE_IN_PLACE != 0
+        {
+            self.give_to_probe(op, envelope, arrival, sig, content);
+            return Ok(());
+        }
         let landed = MessageStatus::of(envelope, arrival, bytes);
         match *content {
             MessageBody::Bytes(_) => unreachable!("delivered above"),
@@ -295,7 +302,7 @@ impl PointToPoint {
         })
     }
 
-    /// Gives a probe the message itself.
+    /// Gives a probe the message itself, or a receive that reads it in place.
     fn give_to_probe(
         &mut self,
         op: OpId,

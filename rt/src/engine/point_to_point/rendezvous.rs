@@ -97,7 +97,7 @@ impl EngineCommons {
             return;
         };
         match header.mode {
-            MODE_PUT if header.key.len == slot.area.len as u64 => {
+            MODE_PUT if header.key.len == slot.area.len as u64 && slot.is_packed() => {
                 slot.state = OpState::Putting {
                     receiver: header.receiver,
                 };

@@ -251,7 +251,9 @@ impl PointToPoint {
             return;
         };
         let rear = (slot.area.len as u64).checked_sub(header.at);
-        let offered = matches!(slot.state, OpState::Offered) && slot.info.peer == Some(rank);
+        let offered = matches!(slot.state, OpState::Offered)
+            && slot.info.peer == Some(rank)
+            && slot.is_packed();
         let fits = rear == Some(header.key.len) && (header.sender.slot as usize) < WORDS;
         let (true, true, Ok(at)) = (offered, fits, usize::try_from(header.at)) else {
             return; // it is not claimed, so the receiver gets it

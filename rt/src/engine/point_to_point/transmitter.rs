@@ -12,8 +12,8 @@ use crate::{
     group::WorldRank,
     ops::{MessageStatus, OpState},
     proto::wire::{
-        FragmentHeader, HeaderBase, MODE_FRAGMENTS, MODE_GET, MODE_PUT, OpId, RtrHeader, RtsHeader,
-        WireKind,
+        FragmentHeader, HeaderBase, MODE_FRAGMENTS, MODE_GET, MODE_IN_PLACE, MODE_PUT, OpId,
+        RtrHeader, RtsHeader, WireKind,
     },
 };
 
@@ -96,6 +96,10 @@ impl MessageTransmitter<'_> {
             0
         };
         let get = if key.is_some() { MODE_GET } else { 0 };
+        let in_block = key.is_some() && self.p2p.common.packing_blocks.has(slot.area);
+        let in_place = if in_block { MODE_IN_PLACE } else { 0 };
+        // Fragments can wait until the message is packed, as the sender posts them.
+        let direct = if slot.is_packed() { get | put } else { 0 };
         let info = slot.info;
         RtsHeader {
             base: HeaderBase::new(WireKind::Rts),
@@ -104,7 +108,7 @@ impl MessageTransmitter<'_> {
             sig: info.sig,
             total: slot.area.len as u64,
             sender: op,
-            modes: get | put | MODE_FRAGMENTS,
+            modes: direct | in_place | MODE_FRAGMENTS,
             key: key.unwrap_or_else(bytemuck::Zeroable::zeroed),
         }
     }
@@ -128,6 +132,9 @@ impl MessageTransmitter<'_> {
             let OpState::Fragmenting { receiver, sent } = slot.state else {
                 return FlushResult::All;
             };
+            if !slot.is_packed() {
+                return FlushResult::Stuck; // `note_packed` flushes again
+            }
             let left = slot.area.len - sent;
             if left == 0 {
                 let bytes = slot.area.len;

@@ -143,7 +143,7 @@ pub(crate) struct RtsHeader {
     pub(crate) sender: OpId,
     /// Paths that the bytes may take: the `MODE_*` bits.
     pub(crate) modes: u64,
-    /// Key to the bytes. All zero without [`MODE_GET`].
+    /// Key to the bytes. All zero without [`MODE_GET`] and [`MODE_IN_PLACE`].
     pub(crate) key: RemoteRegion,
 }
 
@@ -155,6 +155,8 @@ pub(crate) const MODE_PUT: u64 = 2;
 pub(crate) const MODE_FRAGMENTS: u64 = 4;
 /// Like [`FIRST`], in a [`WireKind::FetchedRts`].
 pub(crate) const MODE_FIRST: u64 = 8;
+/// The bytes are in a packing block, which a receiver that can map it may read in place, as far as they are packed.
+pub(crate) const MODE_IN_PLACE: u64 = 16;
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]

@@ -263,7 +263,7 @@ impl<'a> FaceBench<'a> {
     async fn recv_face(&mut self) -> Result<(), PerfError> {
         let ghosts = &self.sides[0].ghosts;
         let inbox = self.world.recv_packed(self.other, 2, &ghosts.layout);
-        let _status = inbox.await?.unpack_into(&mut self.field);
+        inbox.unpack_into(&mut self.field).await?;
         for cell in ghosts.ends() {
             expect_value(
                 self.field[cell],

@@ -1,0 +1,72 @@
+//! Messages in packing blocks, which their receiver reads in place: the calls of both sides.
+
+use std::sync::Arc;
+
+use super::{BlockReader, Engine, PackingBlock, SendStart};
+use crate::{
+    buffer::SendBuf,
+    group::WorldRank,
+    ops::{MessageStatus, OpInfo, OpState},
+    proto::wire::OpId,
+    trace::TracedKind,
+};
+
+impl Engine {
+    /// Returns a block to pack a message of so many bytes into, if its receiver may read it there.
+    pub(crate) fn take_packing_block(
+        &mut self,
+        to: WorldRank,
+        bytes: usize,
+    ) -> Option<Arc<PackingBlock>> {
+        let common = &mut self.core.p2p.common;
+        if to == common.me || bytes <= common.paths.to(to).eager_max() || common.closing {
+            return None;
+        }
+        let blocks = &mut common.packing_blocks;
+        blocks.take(&mut *self.driver, to, bytes)
+    }
+
+    /// Offers a message whose elements are packed meanwhile. [`note_packed`](Self::note_packed) must follow.
+    pub(crate) fn offer_while_packing<B: SendBuf>(&mut self, info: OpInfo, buf: B) -> SendStart<B> {
+        let to = info.peer.expect("a send has a peer");
+        if let Some(kind) = self.core.p2p.common.unsendable(info.ctx, to) {
+            return SendStart::Refused(kind, buf);
+        }
+        let ticket = self.core.p2p.common.ops.hold_unpacked_send(info, buf);
+        self.core.p2p.common.trace_op(TracedKind::Send, ticket.op);
+        self.transmitter().queue(ticket.op, to);
+        self.flush();
+        SendStart::InFlight(ticket)
+    }
+
+    /// Records that a message is packed, and detaches its send. The receiver may not look for the message before this rank goes
+    /// on, so nothing here may wait for that.
+    pub(crate) fn note_packed(&mut self, op: OpId) {
+        let common = &mut self.core.p2p.common;
+        let Some(slot) = common.ops.get(op) else {
+            return;
+        };
+        slot.note_packed();
+        // The receiver may have asked for fragments meanwhile.
+        if matches!(slot.state, OpState::Fragmenting { .. })
+            && let Some(to) = slot.info.peer
+        {
+            common.peers.mark_to_flush(to);
+        }
+        common.detach(op);
+        self.flush();
+    }
+
+    /// Returns the bytes of a stored message, if it can be read in place.
+    pub(crate) fn read_in_place(&mut self, landed: &MessageStatus) -> Option<BlockReader> {
+        self.transmitter().read_in_place(landed.stored?)
+    }
+
+    /// Takes a stored message that was read in place. Its sender may use the block again.
+    pub(crate) fn take_in_place(&mut self, landed: &MessageStatus) {
+        if let Some(stored) = landed.stored {
+            self.core.p2p.take_in_place(stored);
+            self.flush();
+        }
+    }
+}
