@@ -10,6 +10,7 @@
 
 #[path = "../support/content.rs"]
 mod content;
+mod faces;
 #[path = "../support/given.rs"]
 mod given;
 mod hosts;
@@ -75,6 +76,12 @@ fn our_files() -> BTreeSet<String> {
 fn survivors_of_a_kill_at_any_moment_hear_of_it_and_go_on() {
     let test = "survivors_of_a_kill_at_any_moment_hear_of_it_and_go_on";
     survive_kills(test, "exchange");
+}
+
+#[test]
+fn faces_end_when_a_rank_is_killed_that_packs_or_unpacks_one() {
+    let test = "faces_end_when_a_rank_is_killed_that_packs_or_unpacks_one";
+    survive_kills(test, "faces");
 }
 
 #[test]

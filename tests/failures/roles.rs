@@ -9,7 +9,7 @@ use ripstop_fabric::shm::Board;
 
 use crate::{
     content::{Random, content},
-    hosts, killed,
+    faces, hosts, killed,
     links::{self, LinkTraffic},
     report::{self, RankReport},
     shrinking,
@@ -60,6 +60,7 @@ fn a_rank() {
                     Ok(())
                 }
                 "exchange" => exchange(&world).await,
+                "faces" => faces::exchange(&world).await,
                 "panic" => panics(&world).await,
                 "silent" => silent(&world).await,
                 "idle" => links::until_cut(&world, LinkTraffic::Idle).await,
