@@ -188,13 +188,18 @@ impl<'a> BlockRecords<'a> {
     }
 
     fn number(&mut self) -> Option<u64> {
-        let mut number = 0;
-        for shift in (0..u64::BITS).step_by(7) {
+        let first = self.byte()?;
+        if first < 0x80 {
+            return Some(first.into());
+        }
+        let (mut number, mut shift) = (u64::from(first & 0x7f), 7);
+        while shift < u64::BITS {
             let byte = self.byte()?;
             number |= u64::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
+            if byte < 0x80 {
                 return Some(number);
             }
+            shift += 7;
         }
         None
     }

@@ -66,7 +66,7 @@ impl RankTimeline {
     /// Returns for each operation whether it has a lane.
     fn drawn(&self) -> Vec<bool> {
         let mut drawn = vec![false; self.ops.len()];
-        for lane in self.lanes().0 {
+        for lane in &self.lanes {
             lane.ops.iter().for_each(|at| drawn[*at] = true);
         }
         drawn
@@ -123,12 +123,11 @@ impl JobTimeline {
     }
 
     /// Returns the arrows whose two operations have a lane.
-    pub(crate) fn drawn_arrows(&self) -> Vec<TimelineArrow> {
+    pub(crate) fn drawn_arrows(&self) -> impl Iterator<Item = TimelineArrow> {
         let drawn: Vec<Vec<bool>> = self.ranks.iter().map(RankTimeline::drawn).collect();
-        let is_drawn = |(rank, op): OpPlace| drawn[rank][op];
+        let is_drawn = move |(rank, op): OpPlace| drawn[rank][op];
         self.arrows()
-            .filter(|arrow| is_drawn(arrow.from) && is_drawn(arrow.to))
-            .collect()
+            .filter(move |arrow| is_drawn(arrow.from) && is_drawn(arrow.to))
     }
 
     /// Returns a sentence about arrows that seem to go back in time.

@@ -9,28 +9,30 @@ use std::thread;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-/// Bytes that are handed over at once. The encoder is fast with long pieces only.
+use super::proto_message::ProtoMessage;
+
+/// Bytes from which on a piece is handed over. The encoder is fast with long pieces only.
 const PIECE_LEN: usize = 256 << 10;
 
 /// Pieces that wait for the encoder. A slow disk makes the writer wait, instead of filling the memory.
 const PIECES_MAX: usize = 4;
 
-/// Calls `write` with a writer, and writes what that is given, compressed, to `out`.
+/// Calls `write` with a writer, and writes the packets that it is given, compressed, to `out`.
 ///
 /// # Errors
 /// `out` fails, or `write` does.
 pub(super) fn write_compressed(
     out: impl Write + Send,
-    write: impl FnOnce(&mut PieceWriter) -> io::Result<()>,
+    write: impl FnOnce(&mut PacketWriter) -> io::Result<()>,
 ) -> io::Result<()> {
     let (pieces, to_compress) = sync_channel(PIECES_MAX);
-    let mut writer = PieceWriter {
-        piece: Vec::with_capacity(PIECE_LEN),
+    let mut writer = PacketWriter {
+        piece: new_piece(),
         pieces,
     };
     thread::scope(|scope| {
         let compressing = scope.spawn(move || compress(&to_compress, out));
-        let written = write(&mut writer).and_then(|()| writer.flush());
+        let written = write(&mut writer).and_then(|()| writer.hand_over());
         // The encoder ends when there is no writer.
         drop(writer);
         let compressed = compressing.join();
@@ -40,35 +42,50 @@ pub(super) fn write_compressed(
     })
 }
 
-fn compress(pieces: &Receiver<Vec<u8>>, out: impl Write) -> io::Result<()> {
+fn compress(pieces: &Receiver<ProtoMessage>, out: impl Write) -> io::Result<()> {
     let mut encoder = GzEncoder::new(out, Compression::fast());
     pieces
         .iter()
-        .try_for_each(|piece| encoder.write_all(&piece))?;
+        .try_for_each(|piece| encoder.write_all(piece.bytes()))?;
     encoder.finish()?.flush()
 }
 
-/// Collects what is written, and hands it over to the thread that compresses it.
-pub(super) struct PieceWriter {
-    piece: Vec<u8>,
-    pieces: SyncSender<Vec<u8>>,
+/// Field of a trace that each packet is.
+const PACKET: u64 = 1;
+
+/// Collects packets, and hands them over to the thread that compresses them.
+pub(super) struct PacketWriter {
+    piece: ProtoMessage,
+    pieces: SyncSender<ProtoMessage>,
 }
 
-impl Write for PieceWriter {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.piece.len() + bytes.len() > PIECE_LEN {
-            self.flush()?;
+impl PacketWriter {
+    /// Writes a packet, of which `write` makes the fields.
+    ///
+    /// # Errors
+    /// The thread that compresses has failed.
+    pub(super) fn packet(&mut self, write: impl FnOnce(&mut ProtoMessage)) -> io::Result<()> {
+        self.piece.nest(PACKET, write);
+        if self.piece.len() < PIECE_LEN {
+            return Ok(());
         }
-        self.piece.extend_from_slice(bytes);
-        Ok(bytes.len())
+        self.hand_over()
     }
 
-    fn flush(&mut self) -> io::Result<()> {
-        let piece = mem::replace(&mut self.piece, Vec::with_capacity(PIECE_LEN));
+    fn hand_over(&mut self) -> io::Result<()> {
+        let piece = mem::replace(&mut self.piece, new_piece());
         let handed_over = self.pieces.send(piece);
         handed_over.map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))
     }
 }
+
+/// Returns memory for a piece and the packet that makes it full. Few packets are longer.
+fn new_piece() -> ProtoMessage {
+    ProtoMessage::with_capacity(PIECE_LEN + PACKET_LEN)
+}
+
+/// Length of a packet with new names.
+const PACKET_LEN: usize = 4 << 10;
 
 #[cfg(test)]
 mod tests {
@@ -80,18 +97,19 @@ mod tests {
 
     #[test]
     fn what_was_written_is_read_back() {
-        let numbers = (0..=250_u8).cycle();
-        let long: Vec<u8> = numbers.take(3 * PIECE_LEN).collect();
+        let texts = ["first", &"long".repeat(PIECE_LEN), "last"];
         let mut packed = Vec::new();
         write_compressed(&mut packed, |writer| {
-            writer.write_all(b"first")?;
-            writer.write_all(&long)?;
-            writer.write_all(b"last")
+            let mut texts = texts.iter();
+            texts.try_for_each(|text| writer.packet(|it| it.put_bytes(2, text.as_bytes())))
         })
         .unwrap();
         let mut bytes = Vec::new();
         GzDecoder::new(&packed[..]).read_to_end(&mut bytes).unwrap();
-        assert!(bytes == [b"first", &long[..], b"last"].concat());
+        let expected = texts.iter().fold(ProtoMessage::default(), |all, text| {
+            all.message(PACKET, &ProtoMessage::default().text(2, text))
+        });
+        assert!(bytes == expected.bytes());
     }
 
     #[test]
@@ -106,7 +124,7 @@ mod tests {
             }
         }
         let fault = write_compressed(FullDisk, |writer| {
-            (0..100).try_for_each(|_| writer.write_all(&vec![7; PIECE_LEN]))
+            (0..100).try_for_each(|_| writer.packet(|it| it.put_bytes(2, &vec![7; PIECE_LEN])))
         });
         assert_eq!(fault.unwrap_err().kind(), io::ErrorKind::StorageFull);
     }

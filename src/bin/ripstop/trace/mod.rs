@@ -143,7 +143,7 @@ fn draw(args: &TraceArgs) -> Result<(), String> {
     let traces = JobTraces::read(&args.files, kept)?;
     let mut timeline = JobTimeline::new(traces, args.unaligned)?;
     timeline.cut(&cut, kept.most)?;
-    timeline.note_lanes();
+    timeline.lay_out();
     let mut written = Vec::new();
     if let Some(file) = &args.html {
         write_file(file, page::html(&timeline).as_bytes())?;

@@ -28,9 +28,8 @@ pub(super) fn html(timeline: &JobTimeline) -> String {
 
 fn data(timeline: &JobTimeline) -> Value {
     let ranks = timeline.ranks.iter().map(|rank| {
-        let (lanes, left_out) = rank.lanes();
         let mut lane_of = vec![None; rank.ops.len()];
-        for (number, lane) in lanes.iter().enumerate() {
+        for (number, lane) in rank.lanes.iter().enumerate() {
             for at in &lane.ops {
                 lane_of[*at] = Some(number);
             }
@@ -55,7 +54,7 @@ fn data(timeline: &JobTimeline) -> Value {
         }
         let exposure = RankExposure::of(rank);
         json!({
-            "rank": rank.rank, "host": rank.host, "pid": rank.pid, "lanes": lanes.len(), "left_out": left_out,
+            "rank": rank.rank, "host": rank.host, "pid": rank.pid, "lanes": rank.lanes.len(), "left_out": rank.without_lane,
             "lost": rank.lost, "texts": rank.texts, "ops": ops.collect::<Vec<_>>(),
             "strips": STRIPS.map(|strip| (strip.times)(rank)),
             "spans": spans, "span_rows": rows,
@@ -63,7 +62,7 @@ fn data(timeline: &JobTimeline) -> Value {
         })
     });
     let arrows = timeline.drawn_arrows();
-    let arrows = arrows.iter().map(|arrow| {
+    let arrows = arrows.map(|arrow| {
         let ((from, leaves), (to, arrives)) = (arrow.from, arrow.to);
         json!([from, leaves, to, arrives, arrow.kind as u8])
     });

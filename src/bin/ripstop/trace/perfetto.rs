@@ -10,11 +10,11 @@ use std::io::{self, Write};
 
 use ripstop_rt::internal::trace::format::{TracedKind, TracedOp};
 
-use super::gzip_thread::write_compressed;
+use super::gzip_thread::{PacketWriter, write_compressed};
 use super::proto_message::ProtoMessage;
 use super::span_tracks::SpanTrack;
-use super::summary::{COMPUTED_MIN, exposed_spans, visible_hidden_spans};
-use super::timeline::{JobTimeline, RankTimeline, TimelineLane};
+use super::summary::{COMPUTED_MIN, visible_hidden_spans};
+use super::timeline::{JobTimeline, RankTimeline};
 
 /// Number of our clock: in nanoseconds, each time as the difference from the one before of the same sequence.
 const CLOCK: u64 = 64;
@@ -42,7 +42,7 @@ pub(super) fn write(timeline: &JobTimeline, out: impl Write + Send) -> io::Resul
     write_compressed(out, |out| write_packets(timeline, out))
 }
 
-fn write_packets(timeline: &JobTimeline, out: &mut impl Write) -> io::Result<()> {
+fn write_packets(timeline: &JobTimeline, out: &mut PacketWriter) -> io::Result<()> {
     let mut writer = TimelineWriter {
         out,
         tracks: timeline.ranks.len() as u64,
@@ -50,7 +50,7 @@ fn write_packets(timeline: &JobTimeline, out: &mut impl Write) -> io::Result<()>
     };
     let explicit = 3; // Processes are ordered by the ranks that their tracks give.
     let root = ProtoMessage::default().number(1, 0).number(11, explicit);
-    put_packet(writer.out, &ProtoMessage::default().message(60, &root))?;
+    writer.out.packet(|packet| packet.put_message(60, &root))?;
     for ((process, rank), arrows) in (1..).zip(&timeline.ranks).zip(arrow_ends(timeline)) {
         writer.rank(process, rank, &arrows)?;
     }
@@ -72,7 +72,7 @@ fn arrow_ends(timeline: &JobTimeline) -> Vec<Vec<[ArrowEnd; 2]>> {
     let mut ends: Vec<Vec<_>> = ranks
         .map(|rank| vec![<[ArrowEnd; 2]>::default(); rank.ops.len()])
         .collect();
-    for (arrow, number) in timeline.drawn_arrows().iter().zip(1..) {
+    for (arrow, number) in timeline.drawn_arrows().zip(1..) {
         let [leaves, arrives] = arrow.kind.is_at_ends();
         let ((from, sent), (to, received)) = (arrow.from, arrow.to);
         ends[from][sent][usize::from(leaves)] = ArrowEnd::Leaves(number);
@@ -81,15 +81,15 @@ fn arrow_ends(timeline: &JobTimeline) -> Vec<Vec<[ArrowEnd; 2]>> {
     ends
 }
 
-struct TimelineWriter<'a, W: Write> {
-    out: &'a mut W,
+struct TimelineWriter<'a> {
+    out: &'a mut PacketWriter,
     /// Number of the last track.
     tracks: u64,
     /// Number of the last sequence. Each packet of it has this number, so it is shorter than that of a track.
     sequences: u64,
 }
 
-impl<W: Write> TimelineWriter<'_, W> {
+impl TimelineWriter<'_> {
     fn rank(
         &mut self,
         process: u64,
@@ -102,14 +102,14 @@ impl<W: Write> TimelineWriter<'_, W> {
             let name = rank.track_name(&rank.spans[first]);
             self.sequence(process, &name)?.spans(rank, &spans)?;
         }
-        for lane in rank.lanes().0 {
-            let mut sequence = self.sequence(process, lane_name(&lane))?;
-            for at in lane.ops {
+        for lane in &rank.lanes {
+            let mut sequence = self.sequence(process, lane.name)?;
+            for &at in &lane.ops {
                 sequence.operation(rank, &rank.ops[at], arrows[at])?;
             }
         }
         let spans = [
-            ("exposed", exposed_spans(rank)),
+            ("exposed", rank.exposed.clone()),
             ("hidden", visible_hidden_spans(rank)),
             ("agent", rank.agent_turns.clone()),
             ("writing of the trace", rank.flushes.clone()),
@@ -124,7 +124,7 @@ impl<W: Write> TimelineWriter<'_, W> {
     }
 
     /// Describes the next track of a process, and begins the sequence of its packets.
-    fn sequence(&mut self, process: u64, name: &str) -> io::Result<PacketSequence<'_, W>> {
+    fn sequence(&mut self, process: u64, name: &str) -> io::Result<PacketSequence<'_>> {
         self.tracks += 1;
         self.sequences += 1;
         describe_track(self.out, self.tracks, process, name)?;
@@ -132,35 +132,7 @@ impl<W: Write> TimelineWriter<'_, W> {
     }
 }
 
-fn lane_name(lane: &TimelineLane) -> &'static str {
-    match lane.kinds[0] {
-        TracedKind::Send => "sends",
-        TracedKind::Recv | TracedKind::Probe => "receives",
-        TracedKind::Collective => "collectives",
-        TracedKind::Remote => "window accesses",
-        TracedKind::WindowWait => "waits for windows",
-        TracedKind::Epoch => "epochs",
-        TracedKind::Phase => "phases of collectives",
-    }
-}
-
-fn put_packet(out: &mut impl Write, packet: &ProtoMessage) -> io::Result<()> {
-    put_packet_behind(&mut ProtoMessage::default(), out, packet)
-}
-
-/// Writes a packet behind its head, which takes the memory of an older one.
-fn put_packet_behind(
-    head: &mut ProtoMessage,
-    out: &mut impl Write,
-    packet: &ProtoMessage,
-) -> io::Result<()> {
-    head.clear();
-    head.put_len(1, packet.len());
-    out.write_all(head.bytes())?;
-    out.write_all(packet.bytes())
-}
-
-fn describe_process(out: &mut impl Write, track: u64, rank: &RankTimeline) -> io::Result<()> {
+fn describe_process(out: &mut PacketWriter, track: u64, rank: &RankTimeline) -> io::Result<()> {
     let name = format!("rank {} ({}, pid {})", rank.rank, rank.host, rank.pid);
     // Processes of two nodes may have the same number, so the rank stands for it.
     let number = u64::from(rank.rank) + 1;
@@ -169,39 +141,36 @@ fn describe_process(out: &mut impl Write, track: u64, rank: &RankTimeline) -> io
         .number(1, track)
         .message(3, &process)
         .number(12, u64::from(rank.rank));
-    put_packet(out, &ProtoMessage::default().message(60, &described))
+    out.packet(|packet| packet.put_message(60, &described))
 }
 
-fn describe_track(out: &mut impl Write, track: u64, above: u64, name: &str) -> io::Result<()> {
+fn describe_track(out: &mut PacketWriter, track: u64, above: u64, name: &str) -> io::Result<()> {
     let described = ProtoMessage::default()
         .number(1, track)
         .number(5, above)
         .text(2, name)
         .number(12, track);
-    put_packet(out, &ProtoMessage::default().message(60, &described))
+    out.packet(|packet| packet.put_message(60, &described))
 }
 
 /// Writes packets of one sequence: a lane of a rank.
-struct PacketSequence<'a, W: Write> {
-    out: &'a mut W,
+struct PacketSequence<'a> {
+    out: &'a mut PacketWriter,
     number: u64,
     last: u64,
     /// Numbers of the names that were written, by what they name.
     names: BTreeMap<NameKey, u64>,
     /// Numbers of the source lines that were written, by their numbers among the texts of the rank.
     lines: BTreeMap<u32, u64>,
-    /// The packet that is being written, and its head, event and names. Their memory is used again.
-    packet: ProtoMessage,
-    head: ProtoMessage,
-    event: ProtoMessage,
+    /// Names and source lines that the next packet introduces.
     interned: ProtoMessage,
 }
 
 /// What has a name of its own: kind, peer, tag and text of an operation, or the text of a span.
 type NameKey = (Option<TracedKind>, Option<u32>, Option<u32>, u32);
 
-impl<'a, W: Write> PacketSequence<'a, W> {
-    fn begin(out: &'a mut W, number: u64, track: u64) -> io::Result<Self> {
+impl<'a> PacketSequence<'a> {
+    fn begin(out: &'a mut PacketWriter, number: u64, track: u64) -> io::Result<Self> {
         let clock = |id: u64, is_incremental: bool| {
             let clock = ProtoMessage::default().number(1, id).number(2, 0);
             if is_incremental {
@@ -221,22 +190,19 @@ impl<'a, W: Write> PacketSequence<'a, W> {
         for (name, number) in NOTES.iter().zip(1..) {
             interned = interned.message(3, &named(number, name));
         }
-        let first = ProtoMessage::default()
-            .message(6, &clocks)
-            .number(10, number)
-            .message(12, &interned)
-            .number(13, 1) // what was interned before is forgotten
-            .message(59, &defaults);
-        put_packet(out, &first)?;
+        out.packet(|first| {
+            first.put_message(6, &clocks);
+            first.put_number(10, number);
+            first.put_message(12, &interned);
+            first.put_number(13, 1); // what was interned before is forgotten
+            first.put_message(59, &defaults);
+        })?;
         Ok(Self {
             out,
             number,
             last: 0,
             names: BTreeMap::new(),
             lines: BTreeMap::new(),
-            packet: ProtoMessage::default(),
-            head: ProtoMessage::default(),
-            event: ProtoMessage::default(),
             interned: ProtoMessage::default(),
         })
     }
@@ -251,29 +217,32 @@ impl<'a, W: Write> PacketSequence<'a, W> {
         let name = self.name(key, || rank.name_of(op));
         let line = self.line(op.at, rank.text(op.at));
         let is_instant = op.begin == op.end;
-        self.begin_event(if is_instant { INSTANT } else { SLICE_BEGIN });
-        self.event.put_number(10, name);
-        self.event.put_number(34, line);
-        self.note(1, op.bytes);
-        if op.comm != 0 {
-            self.note(2, op.comm.into());
+        let kind = if is_instant { INSTANT } else { SLICE_BEGIN };
+        self.event(op.begin, kind, |event| {
+            event.put_number(10, name);
+            event.put_number(34, line);
+            put_note(event, 1, op.bytes);
+            if op.comm != 0 {
+                put_note(event, 2, op.comm.into());
+            }
+            // Most operations are awaited at once.
+            let computed = (op.end - op.begin).saturating_sub(op.waited());
+            let has_future = !matches!(op.kind, TracedKind::Epoch | TracedKind::Phase);
+            if computed >= COMPUTED_MIN && has_future {
+                put_note(event, 3, op.waited());
+            }
+            if let Some(state) = state_of(op) {
+                put_state(event, state);
+            }
+            put_arrow(event, first);
+            if is_instant {
+                put_arrow(event, last);
+            }
+        })?;
+        if is_instant {
+            return Ok(());
         }
-        // Most operations are awaited at once.
-        let computed = (op.end - op.begin).saturating_sub(op.waited());
-        let has_future = !matches!(op.kind, TracedKind::Epoch | TracedKind::Phase);
-        if computed >= COMPUTED_MIN && has_future {
-            self.note(3, op.waited());
-        }
-        if let Some(state) = state_of(op) {
-            self.state(state);
-        }
-        self.arrow(first);
-        if !is_instant {
-            self.put(op.begin)?;
-            self.begin_event(SLICE_END);
-        }
-        self.arrow(last);
-        self.put(op.end)
+        self.event(op.end, SLICE_END, |event| put_arrow(event, last))
     }
 
     /// Writes spans that nest. Of two times that are equal, an end comes first, and an inner end before an outer one.
@@ -289,14 +258,14 @@ impl<'a, W: Write> PacketSequence<'a, W> {
             let key = (None, None, None, span.name);
             let name = self.name(key, || rank.span_text(span.name).to_owned());
             let line = self.line(span.at, rank.span_text(span.at));
-            self.begin_event(SLICE_BEGIN);
-            self.event.put_number(10, name);
-            self.event.put_number(34, line);
-            self.note(5, span.busy);
-            if span.is_open {
-                self.state(NOT_ENDED);
-            }
-            self.put(span.begin)?;
+            self.event(span.begin, SLICE_BEGIN, |event| {
+                event.put_number(10, name);
+                event.put_number(34, line);
+                put_note(event, 5, span.busy);
+                if span.is_open {
+                    put_state(event, NOT_ENDED);
+                }
+            })?;
             open.push(span.end);
         }
         let mut ends = open.into_iter().rev();
@@ -306,53 +275,35 @@ impl<'a, W: Write> PacketSequence<'a, W> {
     /// Writes a slice on a track whose slices have all the same name.
     fn slice(&mut self, name: &str, [from, to]: [u64; 2]) -> io::Result<()> {
         let name = self.name((None, None, None, 0), || name.to_owned());
-        self.begin_event(SLICE_BEGIN);
-        self.event.put_number(10, name);
-        self.put(from)?;
+        self.event(from, SLICE_BEGIN, |event| event.put_number(10, name))?;
         self.end_slice(to)
     }
 
     fn end_slice(&mut self, time: u64) -> io::Result<()> {
-        self.begin_event(SLICE_END);
-        self.put(time)
+        self.event(time, SLICE_END, |_| {})
     }
 
-    fn begin_event(&mut self, kind: u64) {
-        self.event.clear();
-        self.event.put_number(9, kind);
-    }
-
-    /// Annotates the event.
-    fn note(&mut self, name: u64, value: u64) {
-        self.event.put_message(4, &[(1, name), (3, value)]);
-    }
-
-    fn state(&mut self, state: &str) {
-        let note = ProtoMessage::default().number(1, 4).text(6, state);
-        self.event.put_bytes(4, note.bytes());
-    }
-
-    fn arrow(&mut self, end: ArrowEnd) {
-        match end {
-            ArrowEnd::None => {}
-            ArrowEnd::Leaves(number) => self.event.put_number(FLOWS, number.into()),
-            ArrowEnd::Arrives(number) => self.event.put_number(ENDING_FLOWS, number.into()),
-        }
-    }
-
-    /// Writes the packet of the event.
-    fn put(&mut self, time: u64) -> io::Result<()> {
+    /// Writes the packet of an event, of which `put_fields` makes what follows its kind.
+    fn event(
+        &mut self,
+        time: u64,
+        kind: u64,
+        put_fields: impl FnOnce(&mut ProtoMessage),
+    ) -> io::Result<()> {
         let later = time.saturating_sub(self.last);
         self.last += later;
-        self.packet.clear();
-        self.packet.put_number(8, later);
-        self.packet.put_number(10, self.number);
-        self.packet.put_bytes(11, self.event.bytes());
-        if self.interned.len() > 0 {
-            self.packet.put_bytes(12, self.interned.bytes());
-            self.interned.clear();
-        }
-        put_packet_behind(&mut self.head, self.out, &self.packet)
+        self.out.packet(|packet| {
+            packet.put_number(8, later);
+            packet.put_number(10, self.number);
+            packet.nest(11, |event| {
+                event.put_number(9, kind);
+                put_fields(event);
+            });
+            if self.interned.len() > 0 {
+                packet.put_message(12, &self.interned);
+                self.interned.clear();
+            }
+        })
     }
 
     fn name(&mut self, key: NameKey, text: impl FnOnce() -> String) -> u64 {
@@ -360,7 +311,7 @@ impl<'a, W: Write> PacketSequence<'a, W> {
             return *number;
         }
         let number = self.names.len() as u64 + 1;
-        self.interned.put_bytes(2, named(number, &text()).bytes());
+        self.interned.put_message(2, &named(number, &text()));
         self.names.insert(key, number);
         number
     }
@@ -375,9 +326,32 @@ impl<'a, W: Write> PacketSequence<'a, W> {
             .number(1, number)
             .text(2, file)
             .number(4, line.parse().unwrap_or(0));
-        self.interned.put_bytes(4, place.bytes());
+        self.interned.put_message(4, &place);
         self.lines.insert(at, number);
         number
+    }
+}
+
+/// Annotates an event.
+fn put_note(event: &mut ProtoMessage, name: u64, value: u64) {
+    event.nest(4, |note| {
+        note.put_number(1, name);
+        note.put_number(3, value);
+    });
+}
+
+fn put_state(event: &mut ProtoMessage, state: &str) {
+    event.nest(4, |note| {
+        note.put_number(1, 4);
+        note.put_bytes(6, state.as_bytes());
+    });
+}
+
+fn put_arrow(event: &mut ProtoMessage, end: ArrowEnd) {
+    match end {
+        ArrowEnd::None => {}
+        ArrowEnd::Leaves(number) => event.put_number(FLOWS, number.into()),
+        ArrowEnd::Arrives(number) => event.put_number(ENDING_FLOWS, number.into()),
     }
 }
 

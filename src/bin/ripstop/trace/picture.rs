@@ -5,7 +5,7 @@ use std::fmt::Write;
 use ripstop_rt::internal::trace::format::{TracedKind, TracedOp, TracedSpan};
 
 use super::span_tracks::SpanTrack;
-use super::summary::{exposed_spans, seconds, visible_hidden_spans};
+use super::summary::{seconds, visible_hidden_spans};
 use super::timeline::{JobTimeline, RankTimeline};
 use crate::picture_style::{STYLE, escaped};
 
@@ -36,7 +36,7 @@ pub(super) const STRIPS: [TimelineStrip; 4] = [
         name: "the application waits",
         color: "#c62828",
         row: 0,
-        times: exposed_spans,
+        times: |rank| rank.exposed.clone(),
     },
     TimelineStrip {
         name: "hidden",
@@ -75,8 +75,8 @@ pub(super) fn svg(timeline: &JobTimeline) -> String {
         let top = y;
         y = draw_spans(&mut body, &scale, rank, y);
         let mut heights = vec![0.0; rank.ops.len()];
-        for lane in rank.lanes().0 {
-            for at in lane.ops {
+        for lane in &rank.lanes {
+            for &at in &lane.ops {
                 heights[at] = y;
                 let op = &rank.ops[at];
                 let title = format!("{}, {}", rank.name_of(op), rank.text(op.at));
@@ -149,7 +149,7 @@ fn draw_arrows(
     timeline: &JobTimeline,
     places: &[Vec<f64>],
 ) -> bool {
-    let arrows = timeline.drawn_arrows();
+    let arrows: Vec<_> = timeline.drawn_arrows().collect();
     for arrow in arrows.iter().take(ARROWS_MAX) {
         let [leaves, arrives] = timeline.times(arrow);
         let place = |(rank, op): (usize, usize)| places[rank][op] + LANE / 2.0;

@@ -1,10 +1,17 @@
 //! Messages in the wire format of protobuf.
 
+/// Wire type of texts, bytes and messages.
+const LENGTH_FOLLOWS: u64 = 2;
+
 /// A message that is being written. Field numbers are those of its definition.
 #[derive(Default)]
 pub(super) struct ProtoMessage(Vec<u8>);
 
 impl ProtoMessage {
+    pub(super) fn with_capacity(len: usize) -> Self {
+        Self(Vec::with_capacity(len))
+    }
+
     pub(super) fn number(mut self, field: u64, value: u64) -> Self {
         self.put_number(field, value);
         self
@@ -16,7 +23,7 @@ impl ProtoMessage {
     }
 
     pub(super) fn message(mut self, field: u64, message: &Self) -> Self {
-        self.put_bytes(field, &message.0);
+        self.put_message(field, message);
         self
     }
 
@@ -38,23 +45,29 @@ impl ProtoMessage {
     }
 
     pub(super) fn put_bytes(&mut self, field: u64, bytes: &[u8]) {
-        self.put_len(field, bytes.len());
+        self.varint(field << 3 | LENGTH_FOLLOWS);
+        self.varint(bytes.len() as u64);
         self.0.extend_from_slice(bytes);
     }
 
-    /// Appends what stands before the bytes of a field of this length.
-    pub(super) fn put_len(&mut self, field: u64, len: usize) {
-        self.varint(field << 3 | 2);
-        self.varint(len as u64);
+    pub(super) fn put_message(&mut self, field: u64, message: &Self) {
+        self.put_bytes(field, &message.0);
     }
 
-    /// Appends a message of numbers, with their fields.
-    pub(super) fn put_message(&mut self, field: u64, numbers: &[(u64, u64)]) {
-        let lens = numbers.iter();
-        let len = lens.map(|(field, value)| varint_len(field << 3) + varint_len(*value));
-        self.put_len(field, len.sum());
-        for (field, value) in numbers {
-            self.put_number(*field, *value);
+    /// Appends a message that `write` makes in its place, so that its bytes are not copied.
+    pub(super) fn nest(&mut self, field: u64, write: impl FnOnce(&mut Self)) {
+        self.varint(field << 3 | LENGTH_FOLLOWS);
+        let place = self.0.len();
+        self.0.push(0);
+        write(self);
+        let len = self.0.len() - place - 1;
+        match u8::try_from(len) {
+            Ok(short) if short < 0x80 => self.0[place] = short,
+            _ => {
+                let mut long = Self::default();
+                long.varint(len as u64);
+                self.0.splice(place..=place, long.0);
+            }
         }
     }
 
@@ -67,21 +80,20 @@ impl ProtoMessage {
     }
 }
 
-/// Returns how many bytes a number takes, of which each has seven of its bits.
-const fn varint_len(value: u64) -> usize {
-    (u64::BITS - (value | 1).leading_zeros()).div_ceil(7) as usize
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{ProtoMessage, varint_len};
+    use super::ProtoMessage;
 
     #[test]
-    fn the_length_of_a_number_is_known_before_it_is_written() {
-        for value in [0, 1, 127, 128, 16_383, 16_384, u64::MAX] {
-            let mut message = ProtoMessage::default();
-            message.varint(value);
-            assert_eq!(message.len(), varint_len(value), "{value}");
+    fn a_message_is_the_same_whether_it_is_copied_or_made_in_its_place() {
+        for len in [0, 1, 124, 125, 126, 127, 128, 16_383, 16_384] {
+            let text = "x".repeat(len);
+            let inner = ProtoMessage::default().text(3, &text);
+            let copied = ProtoMessage::default().message(7, &inner).number(9, 300);
+            let mut nested = ProtoMessage::default();
+            nested.nest(7, |inner| inner.put_bytes(3, text.as_bytes()));
+            nested.put_number(9, 300);
+            assert_eq!(nested.bytes(), copied.bytes(), "{len}");
         }
     }
 }

@@ -27,12 +27,10 @@ const LISTED_MAX: usize = 32;
 
 impl RankExposure {
     pub(crate) fn of(rank: &RankTimeline) -> Self {
-        let in_flight = in_flight_spans(rank);
-        let exposed = exposed_spans(rank);
         let length = |spans: &[[u64; 2]]| spans.iter().map(|[from, to]| to - from).sum::<u64>();
         let first = rank.ops.iter().map(|op| op.begin).min().unwrap_or(0);
         let last = rank.ops.iter().map(|op| op.end).max().unwrap_or(0);
-        let (all, exposed) = (length(&in_flight), length(&exposed));
+        let (all, exposed) = (length(&in_flight_spans(rank)), length(&exposed_spans(rank)));
         Self {
             span: last - first,
             exposed,
@@ -47,16 +45,18 @@ pub(crate) fn exposed_spans(rank: &RankTimeline) -> Vec<[u64; 2]> {
         let from = op.awaited?.max(op.begin);
         (from < op.end).then_some([from, op.end])
     });
-    union(waits.collect())
+    // An operation may be awaited after one that began later.
+    let mut waits: Vec<[u64; 2]> = waits.collect();
+    waits.sort_unstable();
+    joined(waits.into_iter())
 }
 
 /// Returns the times during which operations of this rank were in flight and the application waited for none, if they are long
 /// enough for a picture.
 pub(crate) fn visible_hidden_spans(rank: &RankTimeline) -> Vec<[u64; 2]> {
     let in_flight = in_flight_spans(rank);
-    let exposed = exposed_spans(rank);
     let mut hidden = Vec::new();
-    let mut waits = exposed.iter().peekable();
+    let mut waits = rank.exposed.iter().peekable();
     for [mut from, to] in in_flight {
         while let Some(&&[start, end]) = waits.peek() {
             if start >= to {
@@ -82,12 +82,11 @@ pub(crate) fn visible_hidden_spans(rank: &RankTimeline) -> Vec<[u64; 2]> {
 /// Returns the times during which operations of this rank were in flight. In an epoch alone, there are none.
 fn in_flight_spans(rank: &RankTimeline) -> Vec<[u64; 2]> {
     let ops = rank.ops.iter().filter(|op| op.kind != TracedKind::Epoch);
-    union(ops.map(|op| [op.begin, op.end]).collect())
+    joined(ops.map(|op| [op.begin, op.end]))
 }
 
-/// Returns the same times without overlaps.
-fn union(mut spans: Vec<[u64; 2]>) -> Vec<[u64; 2]> {
-    spans.sort_unstable();
+/// Returns the same times without overlaps. They are in the order in which they begin.
+fn joined(spans: impl Iterator<Item = [u64; 2]>) -> Vec<[u64; 2]> {
     let mut joined: Vec<[u64; 2]> = Vec::new();
     for [from, to] in spans {
         match joined.last_mut() {

@@ -8,6 +8,7 @@ use super::arrows::{JoinedEpoch, TimelineArrow};
 use super::clocks::{self, ClockBound, NodeClock};
 use super::files::JobTraces;
 use super::span_tracks::{DEPTH_MAX, SpanTrack};
+use super::summary::exposed_spans;
 
 /// The operations of a job.
 #[derive(Debug)]
@@ -48,6 +49,12 @@ pub(crate) struct RankTimeline {
     pub(crate) lost: u64,
     /// Number of operations and spans that are not in memory.
     pub(crate) left_out: u64,
+    /// Times during which the application waited for operations, once [`JobTimeline::lay_out`] has found them.
+    pub(crate) exposed: Vec<[u64; 2]>,
+    /// Lanes of the operations, once [`JobTimeline::lay_out`] has made them.
+    pub(crate) lanes: Vec<TimelineLane>,
+    /// Number of operations that have no lane.
+    pub(crate) without_lane: usize,
     kept_until: Option<u64>,
     node: usize,
 }
@@ -75,49 +82,62 @@ type StreamKey = (u32, u32, u32, u32);
 /// Operations that do not overlap, for one line of a picture.
 #[derive(Debug)]
 pub(crate) struct TimelineLane {
-    pub(crate) kinds: &'static [TracedKind],
+    /// What the operations of this lane and of those beside it are.
+    pub(crate) name: &'static str,
     /// Places of the operations of the rank.
     pub(crate) ops: Vec<usize>,
     end: u64,
 }
 
 /// What is drawn on lanes of its own, in the order from above.
-const LANE_KINDS: [&[TracedKind]; 7] = [
-    &[TracedKind::Collective],
-    &[TracedKind::Phase],
-    &[TracedKind::Send],
-    &[TracedKind::Recv, TracedKind::Probe],
-    &[TracedKind::Epoch],
-    &[TracedKind::WindowWait],
-    &[TracedKind::Remote],
+const LANE_NAMES: [&str; 7] = [
+    "collectives",
+    "phases of collectives",
+    "sends",
+    "receives",
+    "epochs",
+    "waits for windows",
+    "window accesses",
 ];
+
+/// Returns the place of the name of the lanes on which operations of this kind are drawn.
+const fn lane_name_of(kind: TracedKind) -> usize {
+    match kind {
+        TracedKind::Collective => 0,
+        TracedKind::Phase => 1,
+        TracedKind::Send => 2,
+        TracedKind::Recv | TracedKind::Probe => 3,
+        TracedKind::Epoch => 4,
+        TracedKind::WindowWait => 5,
+        TracedKind::Remote => 6,
+    }
+}
 
 /// Most lanes of one kind. What would need more is not drawn.
 const LANES_MAX: usize = 32;
 
 impl RankTimeline {
-    /// Lays the operations out on as few lanes as possible. Also returns the number of operations that found no room.
-    pub(crate) fn lanes(&self) -> (Vec<TimelineLane>, usize) {
-        let mut of_kinds = LANE_KINDS.map(|kinds| (kinds, Vec::new()));
-        let mut left_out = 0;
+    /// Lays the operations out on as few lanes as possible, and finds the times of waits. Returns the number of operations that
+    /// found no room.
+    fn lay_out(&mut self) -> usize {
+        let mut all = LANE_NAMES.map(|_| Vec::<TimelineLane>::new());
+        self.without_lane = 0;
         for (at, op) in self.ops.iter().enumerate() {
-            let mut found = of_kinds.iter_mut();
-            let Some((kinds, lanes)) = found.find(|(kinds, _)| kinds.contains(&op.kind)) else {
-                continue;
-            };
-            let is_free = |lane: &&mut TimelineLane| lane.end <= op.begin;
-            if let Some(lane) = lanes.iter_mut().find(is_free) {
+            let number = lane_name_of(op.kind);
+            let lanes = &mut all[number];
+            if let Some(lane) = lanes.iter_mut().find(|lane| lane.end <= op.begin) {
                 lane.end = op.end;
                 lane.ops.push(at);
             } else if lanes.len() < LANES_MAX {
-                let (kinds, end, ops) = (*kinds, op.end, vec![at]);
-                lanes.push(TimelineLane { kinds, ops, end });
+                let (name, end, ops) = (LANE_NAMES[number], op.end, vec![at]);
+                lanes.push(TimelineLane { name, ops, end });
             } else {
-                left_out += 1;
+                self.without_lane += 1;
             }
         }
-        let lanes = of_kinds.into_iter().flat_map(|(_, lanes)| lanes);
-        (lanes.collect(), left_out)
+        self.lanes = all.into_iter().flatten().collect();
+        self.exposed = exposed_spans(self);
+        self.without_lane
     }
 
     /// Returns a rank that has only these spans.
@@ -135,6 +155,9 @@ impl RankTimeline {
             agent_turns: Vec::new(),
             lost: 0,
             left_out: 0,
+            exposed: Vec::new(),
+            lanes: Vec::new(),
+            without_lane: 0,
             kept_until: None,
             node: 0,
         }
@@ -238,6 +261,9 @@ impl JobTimeline {
                 agent_turns: content.agent_turns,
                 lost: content.lost,
                 left_out: content.left_out,
+                exposed: Vec::new(),
+                lanes: Vec::new(),
+                without_lane: 0,
                 kept_until: trace.kept_until,
                 node,
             });
@@ -421,9 +447,9 @@ impl JobTimeline {
         self.end = ends.max().unwrap_or(0);
     }
 
-    /// Notes how many operations have no lane.
-    pub(crate) fn note_lanes(&mut self) {
-        let left_out: usize = self.ranks.iter().map(|rank| rank.lanes().1).sum();
+    /// Gives the operations their lanes, and notes how many have none.
+    pub(crate) fn lay_out(&mut self) {
+        let left_out: usize = self.ranks.iter_mut().map(RankTimeline::lay_out).sum();
         if left_out > 0 {
             self.notes.push(format!(
                 "{left_out} operations are not drawn, because {LANES_MAX} others of their kind are in flight at the same rank"
