@@ -53,6 +53,9 @@ try {
   seen.arrow = strokes.length;
   document.getElementById('next').click();
   seen.otherEnd = facts.textContent;
+  document.getElementById('longest').click();
+  seen.longest = facts.textContent;
+  seen.near = windowText();
 } catch (error) {
   seen.error = String(error.stack || error);
 }
@@ -95,6 +98,14 @@ fn the_page_draws_zooms_filters_shows_fields_and_follows_an_arrow() {
     assert_eq!(ranks("unfiltered"), [0, 1], "{seen:#}");
     assert!(text("before").contains("one clock"), "{seen:#}");
     let line = place("waits for a late sender");
+    let most = format!(" waited at {line} (receive), 1 operation of all ranks");
+    assert!(text("before").contains(&most), "{most}: {seen:#}");
+    let longest = text("longest");
+    assert!(
+        longest.contains("recv <- 1 #7 (receive) of rank 0"),
+        "{seen:#}"
+    );
+    assert_ne!(text("near"), text("whole"), "{seen:#}");
     for field in [
         "recv <- 1 #7 (receive) of rank 0",
         &line,

@@ -92,6 +92,7 @@ fn data(timeline: &JobTimeline) -> Value {
     notes.extend(timeline.backward_note());
     json!({
         "ranks": ranks.collect::<Vec<_>>(), "arrows": arrows.collect::<Vec<_>>(), "arrow_kinds": arrow_kinds, "kinds": kinds,
+        "collective": TracedKind::Collective as u8,
         "notes": notes, "span_colors": SPAN_COLORS, "strips": strips, "end": timeline.end,
     })
 }
