@@ -391,7 +391,10 @@ fn write_mismatch(
     )?;
     if let Some(calls) = calls {
         let [one, two] = calls.each_ref().map(|words| match words.as_str() {
-            "" => "another collective, or none",
+            // Communicators and windows are made and freed without a description of the call.
+            "" => {
+                "another collective, the making or freeing of a communicator or a window, or none"
+            }
             words => words,
         });
         write!(f, "rank {rank} calls {one}, rank {other} calls {two}; ")?;

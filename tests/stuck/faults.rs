@@ -46,7 +46,7 @@ fn a_rank_that_did_not_call_a_collective_is_named() {
     let together =
         format!("  ranks 0-1 (2 of 3) wait together: barrier #0 of communicator 0, {at}, for ");
     assert!(text.contains(&together), "{text}");
-    let idle = "  rank 2: no operation under way; it awaits something that is not communication";
+    let idle = "  rank 2: no operation in flight; it awaits something that is not communication";
     assert!(text.contains(idle), "{text}");
 }
 
@@ -68,8 +68,8 @@ fn a_receive_without_a_message_is_named() {
     let at = place("missed recv");
     job.report(
         &format!(
-            "verdict: rank 0 waits for a message of rank 1, tag 7 ({at}); rank 1 has sent it 3, all received, and awaits \
-             something that is not communication"
+            "verdict: rank 0 waits for a message of rank 1, tag 7 ({at}); rank 1 has sent it 3 (parts of collectives \
+             count), all received, and awaits something that is not communication"
         ),
         1,
     );
@@ -211,6 +211,20 @@ fn a_window_that_is_not_posted_is_named() {
 }
 
 #[test]
+fn a_window_that_one_rank_frees_and_another_one_uses_is_named() {
+    let job = StuckJob::start(2, "freed_by_one");
+    job.report(
+        &format!(
+            "verdict: rank 1 waits for rank 0 in a fence of window * ({}); rank 0 waits in the making or freeing of a \
+             communicator or a window, communicator 0, {}",
+            place("fence of the other rank"),
+            place("free of one rank")
+        ),
+        1,
+    );
+}
+
+#[test]
 fn a_window_whose_access_is_not_completed_is_named() {
     let job = StuckJob::start(2, "uncompleted");
     let at = place("wait without a complete");
@@ -314,8 +328,9 @@ fn a_message_that_has_come_to_another_rank_is_named() {
     let job = StuckJob::start(4, "misdirected");
     job.report(
         &format!(
-            "verdict: rank 3 waits for a message of rank 2, tag 3 ({}); rank 2 has sent it *, all received, and waits in barrier \
-             #* of communicator 0, {}; a message of rank 2 with tag 3 has come to rank 1 instead, and no receive takes it",
+            "verdict: rank 3 waits for a message of rank 2, tag 3 ({}); rank 2 has sent it * (parts of collectives count), \
+             all received, and waits in barrier #* of communicator 0, {}; a message of rank 2 with tag 3 has come to rank 1 \
+             instead, and no receive takes it",
             place("recv in a half"),
             place("barrier of four")
         ),
@@ -327,7 +342,7 @@ fn a_message_that_has_come_to_another_rank_is_named() {
 fn a_job_that_awaits_no_communication_is_not_called_a_deadlock() {
     let job = StuckJob::start(2, "idle");
     job.report(
-        "verdict: rank 0: no operation under way; it awaits something that is not communication",
+        "verdict: rank 0: no operation in flight; it awaits something that is not communication",
         1,
     );
 }

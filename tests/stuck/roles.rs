@@ -87,7 +87,10 @@ pub(crate) async fn play(role: &str, world: &Comm) -> Result<(), ripstop::Error>
         ("killed", _) => {
             kill_process(getpid(), Signal::KILL).unwrap();
         }
-        ("unposted" | "uncompleted" | "unlocked" | "lock_ring" | "flush_waits", _) => {
+        (
+            "freed_by_one" | "unposted" | "uncompleted" | "unlocked" | "lock_ring" | "flush_waits",
+            _,
+        ) => {
             windows(role, world).await?;
         }
         ("to_itself", 1) => {
@@ -210,6 +213,10 @@ async fn windows(role: &str, world: &Comm) -> Result<(), ripstop::Error> {
     match (role, world.rank()) {
         ("unposted", 0) => {
             let _access = window.start(&[1]).await?; // start without a post
+        }
+        ("freed_by_one", 0) => window.free().await?, // free of one rank
+        ("freed_by_one", _) => {
+            let _mine = window.fence().await?.end().await?; // fence of the other rank
         }
         ("uncompleted", 0) => {
             window.post(&[1])?.wait().await?; // wait without a complete

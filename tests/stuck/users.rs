@@ -41,7 +41,7 @@ fn processes_of_another_user_are_counted_and_the_remedy_is_named() {
     let job = StuckJob::start(2, "idle");
     let number = if geteuid().is_root() {
         job.report(
-            "verdict: rank 0: no operation under way; it awaits something that is not communication",
+            "verdict: rank 0: no operation in flight; it awaits something that is not communication",
             1,
         );
         job.pid()

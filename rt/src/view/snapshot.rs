@@ -107,7 +107,7 @@ pub enum WaitKind {
     WindowLock = 11,
     /// A fence.
     WindowFence = 12,
-    /// The creation of a communicator or a window.
+    /// The making of a communicator or a window, or the freeing of a window.
     Creation = 13,
 }
 

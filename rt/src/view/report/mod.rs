@@ -110,7 +110,7 @@ pub enum ProcessState {
     Alive {
         /// Percent of one processor.
         percent: u32,
-        /// Name of the kernel's function in which its first thread sleeps. May be empty.
+        /// Name of the kernel's function in which the thread sleeps that slept in the runtime last. May be empty.
         sleeps_in: String,
     },
     /// It sleeps in the kernel and cannot be interrupted.
@@ -333,7 +333,7 @@ fn clauses(
     let idle = |what: &str| {
         let last = graph.last_ended(rank);
         let last = last.map_or_else(String::new, |last| format!("; last ended: {last}"));
-        vec![format!("no operation under way, {what}{last}")]
+        vec![format!("no operation in flight, {what}{last}")]
     };
     match standing {
         RankStanding::Waiting => {
@@ -349,15 +349,13 @@ fn clauses(
             clauses
         }
         RankStanding::Idle => {
-            vec!["no operation under way; it awaits something that is not communication".to_owned()]
+            vec!["no operation in flight; it awaits something that is not communication".to_owned()]
         }
         RankStanding::Elsewhere { sleeps_in } => idle(&format!(
             "asleep outside of the runtime{}",
             sleep_reason(sleeps_in)
         )),
-        RankStanding::Computing { percent } => idle(&format!(
-            "outside of the runtime, {percent} % of a processor"
-        )),
+        RankStanding::Computing { percent } => idle(&format!("awake, {percent} % of a processor")),
         RankStanding::InKernel { function } => idle(&format!("in the kernel ({function})")),
         RankStanding::Stopped => vec!["stopped".to_owned()],
         RankStanding::Starting => vec!["has not joined its job yet".to_owned()],

@@ -205,18 +205,27 @@ fn a_receive_without_a_message_says_how_many_the_sender_has_sent() {
         let (_, told) = verdict.split_once("; rank 1 has sent ").unwrap();
         told.split_once(", and ").unwrap().0.to_owned()
     };
-    assert_eq!(told(Some(41), 41, 0), "it 41, all received");
-    assert_eq!(told(Some(41), 41, 3), "it 41, 3 of which no receive takes");
-    assert_eq!(told(Some(41), 39, 0), "it 41, 2 of which have not arrived");
+    assert_eq!(
+        told(Some(41), 41, 0),
+        "it 41 (parts of collectives count), all received"
+    );
+    assert_eq!(
+        told(Some(41), 41, 3),
+        "it 41 (parts of collectives count), 3 of which no receive takes"
+    );
+    assert_eq!(
+        told(Some(41), 39, 0),
+        "it 41 (parts of collectives count), 2 of which have not arrived"
+    );
     assert_eq!(
         told(Some(39), 41, 0),
-        "it 41, all received",
+        "it 41 (parts of collectives count), all received",
         "an older view"
     );
     assert_eq!(told(Some(0), 0, 0), "it none");
     assert_eq!(
         told(Some(1), u32::MAX, 0),
-        "it 1, 2 of which have not arrived"
+        "it 1 (parts of collectives count), 2 of which have not arrived"
     );
     assert_eq!(
         told(None, 41, 0),
@@ -247,8 +256,8 @@ fn ranks_in_a_ring_are_no_deadlock_while_a_message_is_between_them() {
     let on_way = told(40);
     assert_eq!(
         on_way.verdict,
-        "verdict: rank 1 waits for a message of rank 0, tag 17 (src/step.rs:90); rank 0 has sent it 41, 1 of which have not \
-         arrived, and waits in recv from rank 1, tag 17, communicator 0, src/step.rs:88"
+        "verdict: rank 1 waits for a message of rank 0, tag 17 (src/step.rs:90); rank 0 has sent it 41 (parts of collectives \
+         count), 1 of which have not arrived, and waits in recv from rank 1, tag 17, communicator 0, src/step.rs:88"
     );
     assert_eq!(on_way.standing, JobStanding::Stuck);
     let arrived = told(41);

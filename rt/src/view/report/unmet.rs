@@ -179,11 +179,14 @@ fn sent(graph: &WaitGraph<'_>, from: u32, to: u32) -> String {
     let on_way = on_way.max(0);
     let sent = received.wrapping_add(on_way.cast_unsigned());
     let stored = untaken_count(graph, from, to);
-    match (sent, on_way, stored) {
-        (0, ..) => "it none".to_owned(),
-        (_, 0, 0) => format!("it {sent}, all received"),
-        (_, 0, _) => format!("it {sent}, {stored} of which no receive takes"),
-        _ => format!("it {sent}, {on_way} of which have not arrived"),
+    let messages = match sent {
+        0 => return "it none".to_owned(),
+        _ => format!("it {sent} (parts of collectives count)"),
+    };
+    match (on_way, stored) {
+        (0, 0) => format!("{messages}, all received"),
+        (0, _) => format!("{messages}, {stored} of which no receive takes"),
+        _ => format!("{messages}, {on_way} of which have not arrived"),
     }
 }
 

@@ -409,7 +409,7 @@ fn rest(job: &ObservedJob, graph: &WaitGraph<'_>, standing: JobStanding) -> (Job
     });
     if let Some((rank, _)) = outside {
         let line = format!(
-            "verdict: rank {rank}: no operation under way; it awaits something that is not communication{}",
+            "verdict: rank {rank}: no operation in flight; it awaits something that is not communication{}",
             waiters(graph.waiters_of(rank).len())
         );
         return (JobStanding::Stuck, line);

@@ -35,7 +35,7 @@ pub(in crate::view) fn describe(wait: &PublishedWait, relative_to: Option<u32>) 
         }
         WaitKind::Agree => format!("agree on communicator {comm}{at}"),
         WaitKind::Creation => {
-            format!("the creation of a communicator or a window from communicator {comm}{at}")
+            format!("the making or freeing of a communicator or a window, communicator {comm}{at}")
         }
         WaitKind::Remote => format!("an access to the window of {peer}{at}"),
         WaitKind::WindowPost => format!("waits for {peer} to post window {number}{beside}"),
