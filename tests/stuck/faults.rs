@@ -1,6 +1,6 @@
 //! Each fault by which jobs hang, and the last line of its report.
 
-use crate::{RIPSTOP, StuckJob, place, roles::UNREAD, stuck};
+use crate::{RIPSTOP, StuckJob, fits, last_line, place, roles::UNREAD, stuck};
 
 #[test]
 fn ranks_that_receive_from_each_other_in_a_ring_are_deadlocked() {
@@ -155,6 +155,41 @@ fn messages_that_a_rank_without_an_agent_does_not_take_are_counted() {
     let (_, rest) = text.split_once("ranks wait for it; ").unwrap();
     let count: u32 = rest.split(' ').next().unwrap().parse().unwrap();
     assert!(count <= 2 * UNREAD, "more than were sent: {text}");
+}
+
+/// The rank's thread is not the first one of its process, which waits for another thread.
+#[test]
+fn a_rank_that_reads_from_a_socket_is_named_with_what_its_own_thread_waits_for() {
+    let job = StuckJob::start(2, "reads_a_socket");
+    let pattern = format!(
+        "verdict: rank 1 has not called barrier #1 of communicator 0 ({}); it sleeps outside of the runtime, waiting for a \
+         socket ({SOCKET_READ}), since its barrier #0, {}, ended",
+        place("barrier after something else"),
+        place("barrier before something else")
+    );
+    job.report(&pattern, 1);
+}
+
+/// Name of the kernel's function in which a thread reads from a socket between two processes of one machine.
+const SOCKET_READ: &str = "unix_stream_read_generic";
+
+#[test]
+fn a_rank_that_sleeps_briefly_in_the_runtime_again_and_again_is_not_said_to_compute() {
+    // A rank that spins instead does not sleep.
+    let no_spins = [("RIPSTOP_SPIN_US_MAX", "0")];
+    let job = StuckJob::start_with(2, "sleeps_briefly", &[], &no_spins);
+    let pattern = format!(
+        "verdict: rank 1 has not called barrier #1 of communicator 0 ({}); it awaits something that is not communication, since \
+         its barrier #0, {}, ended",
+        place("barrier after something else"),
+        place("barrier before something else")
+    );
+    job.report(&pattern, 1);
+    for _ in 0..5 {
+        let (text, code) = job.stuck();
+        assert!(fits(last_line(&text), &pattern), "{text}");
+        assert_eq!(code, Some(1), "{text}");
+    }
 }
 
 #[test]

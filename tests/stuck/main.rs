@@ -74,14 +74,18 @@ impl StuckJob {
     fn report(&self, pattern: &str, code: i32) -> String {
         let end = now() + GUARD;
         loop {
-            let (text, seen) = stuck(&[&self.pid().to_string()]);
-            let last = text.lines().last().unwrap_or_default();
-            if fits(last, pattern) {
+            let (text, seen) = self.stuck();
+            if fits(last_line(&text), pattern) {
                 assert_eq!(seen, Some(code), "{text}");
                 return text;
             }
             assert!(now() < end, "no {pattern:?} at the end of:\n{text}");
         }
+    }
+
+    /// Runs `ripstop stuck` for this job once.
+    fn stuck(&self) -> (String, Option<i32>) {
+        stuck(&[&self.pid().to_string()])
     }
 }
 
@@ -91,6 +95,10 @@ impl Drop for StuckJob {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
     }
+}
+
+fn last_line(text: &str) -> &str {
+    text.lines().last().unwrap_or_default()
 }
 
 /// Runs `ripstop stuck`. Returns its output and its code.

@@ -1,6 +1,9 @@
 //! Programs that hang. The comment at the end of a line is the name by which a test finds that line.
 
-use std::{future::pending, hint::spin_loop, path::Path, time::Duration};
+use std::{
+    future::pending, hint::spin_loop, io::Read, os::unix::net::UnixStream, path::Path,
+    time::Duration,
+};
 
 use ripstop::{Collectives, Comm, Max, Runtime, Window};
 use rustix::process::{DumpableBehavior, Signal, getpid, kill_process, set_dumpable_behavior};
@@ -98,6 +101,17 @@ pub(crate) async fn play(role: &str, world: &Comm) -> Result<(), ripstop::Error>
         }
         ("epoch_of_four" | "fence_of_four" | "misdirected", _) => {
             questions(role, world).await?;
+        }
+        ("reads_a_socket" | "sleeps_briefly", _) => {
+            world.barrier().await?; // barrier before something else
+            if me == 1 && role == "reads_a_socket" {
+                let (mut mine, _other) = UnixStream::pair().unwrap();
+                mine.read_exact(&mut [0]).unwrap();
+            }
+            while me == 1 {
+                world.sleep(Duration::from_micros(50)).await;
+            }
+            world.barrier().await?; // barrier after something else
         }
         ("slow", _) => loop {
             world.barrier().await?;

@@ -81,7 +81,7 @@ impl RuntimeShared {
                 tracing::warn!(target: "ripstop::fabric", %error, "the reactor could not sleep; trying again");
                 std::thread::yield_now();
             }
-            self.mark_awake();
+            self.mark_awake(sleeper);
             self.lock_engine().watch.wake_up();
         }
         self.asleep.store(false, Ordering::SeqCst);
@@ -150,7 +150,7 @@ impl RuntimeShared {
             return;
         };
         if self.prepared.load(Ordering::Relaxed) == nth {
-            self.mark_awake();
+            self.mark_awake(SleeperKind::Tokio);
             self.lock_engine().watch.wake_up();
             self.asleep.store(false, Ordering::SeqCst);
             self.notifier.wake_up();

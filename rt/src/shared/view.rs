@@ -23,6 +23,11 @@ impl RuntimeShared {
         if now < next && !view.is_new() {
             return Some(next);
         }
+        match sleeper {
+            SleeperKind::Agent if view.defers_agent(now) => return Some(now + PERIOD),
+            SleeperKind::Application => view.note_sleeper(),
+            _ => {}
+        }
         let mut snapshot = engine.core.published();
         snapshot.phase = match sleeper {
             SleeperKind::Agent => RankPhase::Elsewhere,
@@ -51,8 +56,9 @@ impl RuntimeShared {
     }
 
     /// Records that the last snapshot describes this rank no longer, because a thread has slept and may have something to do.
-    pub(super) fn mark_awake(&self) {
-        self.change_view(ViewPublisher::mark_awake);
+    pub(super) fn mark_awake(&self, sleeper: SleeperKind) {
+        let is_application = matches!(sleeper, SleeperKind::Application);
+        self.change_view(|view| view.mark_awake(is_application));
     }
 
     /// Records whether threads of the application sleep, perhaps while the agent sits.

@@ -43,7 +43,7 @@ pub(crate) struct LookedRank {
     pub(crate) view: Result<RankView, String>,
     /// The process, or the rank's thread, unless it has ended.
     pub(crate) stat: Option<ProcessStat>,
-    /// Name of the kernel's function in which it sleeps. May be empty.
+    /// Name of the kernel's function in which its thread sleeps. May be empty.
     pub(crate) sleeps_in: String,
     /// How it ended, and when, if that is known.
     pub(crate) ended: Option<(String, u64)>,
@@ -112,18 +112,37 @@ impl SeenRank {
         RankFlight::read(&*self.file, FLIGHT_RECORDS).ok()
     }
 
+    /// Returns the id, as seen from here, of the rank's thread with this id; `None` if there is no such thread.
+    fn thread_from_here(&self, thread: u32) -> Option<u32> {
+        let pid = self.process?;
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+        let mut ids = tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok());
+        // In a container, the rank has other ids for itself and its threads.
+        let is_container = pid != self.head.pid;
+        ids.find(|id| {
+            if is_container {
+                innermost_pid(*id) == Some(thread)
+            } else {
+                *id == thread
+            }
+        })
+    }
+
     fn look(&self) -> LookedRank {
         let pid = self.pid();
         // The process was found with this view, or the launcher has not reaped it, so no other process has its number, unless it
         // ended between the looks: then the start times differ.
         let stat = self.process.and_then(ProcessStat::of);
         let stat = stat.filter(|stat| !matches!(stat.state, b'Z' | b'X'));
+        let view = RankView::read(&*self.file).map_err(|why| why.to_string());
+        let thread = view.as_ref().map_or(0, |view| view.snapshot.thread);
+        let thread = self.thread_from_here(thread).unwrap_or(pid);
         LookedRank {
             head: self.head,
             pid,
-            view: RankView::read(&*self.file).map_err(|why| why.to_string()),
-            sleeps_in: stat.map_or_else(String::new, |_| kernel_function(pid)),
-            stat,
+            view,
+            sleeps_in: stat.map_or_else(String::new, |_| kernel_function(pid, thread)),
+            stat: stat.map(|stat| stat.with_state_of(pid, thread)),
             ended: self.ended.clone(),
         }
     }
@@ -232,9 +251,9 @@ pub fn is_view(link: &str) -> bool {
     name == Some(VIEW_NAME)
 }
 
-/// Returns the name of the kernel's function in which the first thread of a process sleeps; empty if it is not known.
-fn kernel_function(pid: u32) -> String {
-    let name = fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("wchan"));
+/// Returns the name of the kernel's function in which a thread of a process sleeps; empty if it is not known.
+fn kernel_function(pid: u32, thread: u32) -> String {
+    let name = fs::read_to_string(format!("/proc/{pid}/task/{thread}/wchan"));
     let name = name.unwrap_or_default();
     let is_known = name != "0"
         && name

@@ -36,6 +36,16 @@ impl ProcessStat {
         Self::parse(&fs::read_to_string(format!("/proc/self/task/{thread}/stat")).ok()?)
     }
 
+    /// Returns this with the state of a thread of process `pid` instead, if there is such a thread.
+    pub(super) fn with_state_of(self, pid: u32, thread: u32) -> Self {
+        let stat = fs::read_to_string(format!("/proc/{pid}/task/{thread}/stat"));
+        let state = stat.ok().and_then(|stat| Some(Self::parse(&stat)?.state));
+        Self {
+            state: state.unwrap_or(self.state),
+            ..self
+        }
+    }
+
     fn parse(stat: &str) -> Option<Self> {
         // The name of the program, in parentheses, may hold anything.
         let (_, fields) = stat.rsplit_once(')')?;

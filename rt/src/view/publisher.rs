@@ -2,13 +2,13 @@
 
 use std::{
     collections::BTreeMap,
-    io,
+    io, mem,
     os::fd::{AsFd, OwnedFd},
 };
 
 use bytemuck::bytes_of;
 use ripstop_fabric::memory::MemoryRegion;
-use rustix::io::pwrite;
+use rustix::{io::pwrite, thread::gettid};
 
 use super::{
     FlightRecorder, RankPhase, RankSnapshot,
@@ -34,6 +34,10 @@ pub(crate) struct ViewPublisher {
     is_current: bool,
     /// Phase of the last snapshot.
     phase: RankPhase,
+    /// Thread of the application that slept in the runtime last, or that joined the job.
+    thread: u32,
+    /// True if a thread of the application has slept in the runtime since the agent last wanted to publish.
+    has_application_slept: bool,
     /// True while a thread of the application is known to sleep although the agent has published the snapshot.
     is_parked: bool,
     last_shape: Box<LastShape>,
@@ -114,6 +118,8 @@ impl ViewPublisher {
             is_new: true,
             is_current: false,
             phase: RankPhase::Starting,
+            thread: this_thread(),
+            has_application_slept: false,
             is_parked: false,
             last_shape: Box::default(),
         };
@@ -132,7 +138,7 @@ impl ViewPublisher {
             has_all_peers: true, // there are none yet
             ..RankSnapshot::default()
         });
-        self.mark_awake();
+        self.mark_awake(false);
         self
     }
 
@@ -157,6 +163,21 @@ impl ViewPublisher {
         self.write_snapshot(snapshot);
     }
 
+    /// Records that the calling thread of the application is about to sleep in the runtime.
+    pub(crate) fn note_sleeper(&mut self) {
+        self.thread = this_thread();
+    }
+
+    /// Returns true if the agent is to wait for another period before it publishes, because a thread of the application has slept
+    /// in the runtime since the last one. A rank whose sleeps are short is not elsewhere when the agent sleeps between them.
+    pub(crate) fn defers_agent(&mut self, now: ClockTime) -> bool {
+        let defers = mem::take(&mut self.has_application_slept) && !self.is_new;
+        if defers {
+            self.last = now;
+        }
+        defers
+    }
+
     /// Records that a thread of the application sleeps while the agent sits, or no longer does.
     pub(crate) fn set_parked(&mut self, is_parked: bool) {
         let matters = self.is_current && self.phase == RankPhase::Elsewhere;
@@ -168,7 +189,9 @@ impl ViewPublisher {
 
     /// Records that the last snapshot does not describe the rank any more. Whether a thread of the application sleeps is not
     /// known until the next one. A question of another rank may have woken the agent, so the last answer stands meanwhile.
-    pub(crate) fn mark_awake(&mut self) {
+    /// `is_application` is true if a thread of the application has slept.
+    pub(crate) fn mark_awake(&mut self, is_application: bool) {
+        self.has_application_slept |= is_application;
         if self.is_current && self.phase != RankPhase::Left {
             self.is_current = false;
             self.write_pulse(AWAKE);
@@ -188,6 +211,7 @@ impl ViewPublisher {
         self.number += 1;
         snapshot.number = self.number;
         snapshot.taken = machine_nanos();
+        snapshot.thread = self.thread;
         self.last_shape.change(&mut snapshot);
         let slot = SLOTS_AT[usize::from(self.number.is_multiple_of(2))];
         self.put(&encode(&snapshot), slot);
@@ -209,6 +233,10 @@ impl ViewPublisher {
     fn put(&self, bytes: &[u8], at: u64) {
         let _ = pwrite(&self.memory, bytes, at);
     }
+}
+
+fn this_thread() -> u32 {
+    gettid().as_raw_nonzero().get().unsigned_abs()
 }
 
 #[cfg(test)]
@@ -246,12 +274,48 @@ mod tests {
         };
         view.write(elsewhere(), false, ClockTime::default());
         assert_eq!(read(&view), (RankPhase::Elsewhere, true));
-        view.mark_awake();
+        view.mark_awake(false);
         assert_eq!(read(&view), (RankPhase::Elsewhere, false));
         view.leave();
         view.write(elsewhere(), true, ClockTime::default());
         view.set_parked(true);
-        view.mark_awake();
+        view.mark_awake(false);
         assert_eq!(read(&view), (RankPhase::Left, true));
+    }
+
+    #[test]
+    fn the_agent_waits_for_a_period_in_which_no_thread_of_the_application_sleeps() {
+        let memory = MemoryRegion::create("ripstop-test-view", VIEW_LEN, false).unwrap();
+        let mut view = ViewPublisher::new(memory, ViewHead::new(0, 1, 0)).joined(7);
+        let waiting = || RankSnapshot {
+            phase: RankPhase::Waiting,
+            ..RankSnapshot::default()
+        };
+        view.write(waiting(), false, ClockTime::default());
+        assert!(
+            !view.defers_agent(ClockTime::default()),
+            "no sleep has ended"
+        );
+        view.mark_awake(true);
+        assert!(view.defers_agent(ClockTime::default()));
+        assert!(!view.defers_agent(ClockTime::default()), "it computes now");
+    }
+
+    #[test]
+    fn a_view_names_the_thread_that_slept_last() {
+        let memory = MemoryRegion::create("ripstop-test-view", VIEW_LEN, false).unwrap();
+        let mut view = ViewPublisher::new(memory, ViewHead::new(0, 1, 0)).joined(7);
+        let thread = |view: &ViewPublisher| RankView::read(&view.memory).unwrap().snapshot.thread;
+        assert_eq!(thread(&view), this_thread());
+        let other = std::thread::scope(|scope| {
+            let sleeper = scope.spawn(|| {
+                view.note_sleeper();
+                view.write(RankSnapshot::default(), false, ClockTime::default());
+                this_thread()
+            });
+            sleeper.join().unwrap()
+        });
+        assert_ne!(other, this_thread());
+        assert_eq!(thread(&view), other);
     }
 }

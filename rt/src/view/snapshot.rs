@@ -11,6 +11,9 @@ pub struct RankSnapshot {
     pub quiet_since: u64,
     /// What the rank was doing.
     pub phase: RankPhase,
+    /// Thread id, as the rank sees it, of the thread of the application that slept in the runtime last, or that joined the job.
+    /// 0 if it is not known.
+    pub thread: u32,
     /// True if nothing happens in this rank without another one: no time limit runs, and no bytes are in flight.
     pub is_passive: bool,
     /// True if the view had no room for everything.

@@ -23,7 +23,7 @@ use super::{
 pub const VIEW_NAME: &str = "ripstop-view";
 
 /// Version of the layout. A reader reads no other.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 const MAGIC: [u8; 8] = *b"ripstopV";
 
@@ -102,7 +102,7 @@ struct SlotHead {
     locks: u32,
     text: u32,
     last_len: u32,
-    zero: u32,
+    thread: u32,
     /// The fields of [`RecordedTotals`], in their order.
     recorded: [u64; 7],
 }
@@ -293,7 +293,7 @@ pub fn encode(snapshot: &RankSnapshot) -> Vec<u8> {
         locks: count(locks.len()),
         text: count(text.len()),
         last_len: count(last_ended.len()),
-        zero: 0,
+        thread: snapshot.thread,
         recorded: snapshot.recorded.unwrap_or_default().words(),
     };
     head.checksum = checksum(&head, &body);
@@ -346,6 +346,7 @@ pub fn decode(bytes: &[u8]) -> Option<RankSnapshot> {
         taken: head.taken,
         quiet_since: head.quiet_since,
         phase: RankPhase::of_code(head.phase)?,
+        thread: head.thread,
         is_passive: head.flags & PASSIVE != 0,
         is_truncated: head.flags & TRUNCATED != 0,
         posted: head.posted,

@@ -35,6 +35,7 @@ fn snapshot(number: u64, waits: usize) -> RankSnapshot {
         taken: 1234,
         quiet_since: 1200,
         phase: RankPhase::Waiting,
+        thread: 4712,
         is_passive: true,
         is_truncated: false,
         posted: 3,
@@ -161,7 +162,7 @@ fn a_view_of_another_version_is_named_and_one_of_nothing_refused() {
     let file = view(&[snapshot(1, 1)], 1);
     pwrite(&file, &9_u32.to_ne_bytes(), 8).unwrap();
     let why = RankView::read(&file).unwrap_err().to_string();
-    assert!(why.contains("layout 9, this command 4"), "{why}");
+    assert!(why.contains("layout 9, this command 5"), "{why}");
     let empty = memfd_create(VIEW_NAME, MemfdFlags::CLOEXEC).unwrap();
     let too_short = RankView::read(&empty).unwrap_err();
     assert!(too_short.to_string().contains("too short"));

@@ -93,14 +93,14 @@ impl RankStanding {
 }
 
 /// Returns true if a rank does not sleep in the runtime. What wakes it for a moment, such as a question of a rank that waits for
-/// it, does not count.
+/// it or the end of a short sleep, does not count.
 fn is_outside(before: Option<&RankView>, view: &RankView, percent: u32) -> bool {
     let is_elsewhere = view.snapshot.phase == RankPhase::Elsewhere;
     let before = match before {
-        Some(before) if !view.is_current && percent < COMPUTES_PERCENT => before,
+        Some(before) if !view.is_current => before,
         _ => return is_elsewhere || !view.is_current,
     };
-    if before.is_current {
+    if before.is_current && percent < COMPUTES_PERCENT {
         return before.snapshot.phase == RankPhase::Elsewhere;
     }
     let has_slept_since = before.snapshot.number != view.snapshot.number;

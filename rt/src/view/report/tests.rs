@@ -434,6 +434,29 @@ fn a_rank_that_leaves_the_runtime_or_comes_back_has_ended_no_operation() {
 }
 
 #[test]
+fn a_rank_that_sleeps_again_and_again_in_the_runtime_computes_only_if_it_has_not_slept_between_the_looks()
+ {
+    let told = |slept: u64, percent| {
+        let mut sleeper = rank(1, 2, Vec::new());
+        let views = sleeper.view.iter_mut().chain(&mut sleeper.before);
+        views.for_each(|view| view.is_current = false);
+        if let Ok(view) = &mut sleeper.view {
+            view.snapshot.number += slept;
+        }
+        sleeper.process = ProcessState::Alive {
+            percent,
+            sleeps_in: String::new(),
+        };
+        let waiter = rank(0, 2, vec![wait(WaitKind::Collective, None, "barrier", 40)]);
+        report(vec![waiter, sleeper]).verdict
+    };
+    let idle = "; it awaits something that is not communication";
+    assert!(told(10, 7).ends_with(idle), "{}", told(10, 7));
+    let computes = "verdict: rank 1 computes for 42 s without awaiting communication";
+    assert!(told(0, 7).starts_with(computes), "{}", told(0, 7));
+}
+
+#[test]
 fn a_message_that_has_come_to_another_rank_is_told_beside_the_receive_that_waits_for_it() {
     let mut ranks = vec![
         rank(0, 3, vec![wait(WaitKind::Recv, Some(1), "", 88)]),
