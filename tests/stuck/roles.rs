@@ -90,29 +90,14 @@ pub(crate) async fn play(role: &str, world: &Comm) -> Result<(), ripstop::Error>
         ("killed", _) => {
             kill_process(getpid(), Signal::KILL).unwrap();
         }
-        (
-            "freed_by_one" | "unposted" | "uncompleted" | "unlocked" | "lock_ring" | "flush_waits",
-            _,
-        ) => {
+        ("unposted" | "uncompleted" | "unlocked" | "lock_ring" | "flush_waits", _) => {
             windows(role, world).await?;
         }
         ("to_itself", 1) => {
             world.recv::<u8>(1, 3).await?; // recv from itself
         }
-        ("epoch_of_four" | "fence_of_four" | "misdirected", _) => {
-            questions(role, world).await?;
-        }
-        ("reads_a_socket" | "sleeps_briefly", _) => {
-            world.barrier().await?; // barrier before something else
-            if me == 1 && role == "reads_a_socket" {
-                let (mut mine, _other) = UnixStream::pair().unwrap();
-                mine.read_exact(&mut [0]).unwrap();
-            }
-            while me == 1 {
-                world.sleep(Duration::from_micros(50)).await;
-            }
-            world.barrier().await?; // barrier after something else
-        }
+        ("epoch_of_four" | "fence_of_four" | "misdirected", _) => questions(role, world).await?,
+        ("reads_a_socket" | "sleeps_briefly" | "freed_by_one", _) => apart(role, world).await?,
         ("slow", _) => loop {
             world.barrier().await?;
             world.sleep(Duration::from_millis(20)).await;
@@ -221,16 +206,35 @@ async fn questions(role: &str, world: &Comm) -> Result<(), ripstop::Error> {
     Ok(())
 }
 
+/// What one rank does apart while the others go on.
+async fn apart(role: &str, world: &Comm) -> Result<(), ripstop::Error> {
+    let me = world.rank();
+    if role == "freed_by_one" {
+        let mut window = Window::<u64>::allocate(world, 1).await?;
+        if me == 0 {
+            return window.free().await; // free of one rank
+        }
+        let _mine = window.fence().await?.end().await?; // fence of the other rank
+    }
+    world.barrier().await?; // barrier before something else
+    if me == 1 && role == "reads_a_socket" {
+        let (mut mine, _other) = UnixStream::pair().unwrap();
+        mine.read_exact(&mut [0]).unwrap();
+    }
+    if me == 1 {
+        loop {
+            world.sleep(Duration::from_micros(50)).await;
+        }
+    }
+    world.barrier().await // barrier after something else
+}
+
 /// Epochs and locks of windows that another rank does not open or end.
 async fn windows(role: &str, world: &Comm) -> Result<(), ripstop::Error> {
     let mut window = Window::<u64>::allocate(world, 1).await?;
     match (role, world.rank()) {
         ("unposted", 0) => {
             let _access = window.start(&[1]).await?; // start without a post
-        }
-        ("freed_by_one", 0) => window.free().await?, // free of one rank
-        ("freed_by_one", _) => {
-            let _mine = window.fence().await?.end().await?; // fence of the other rank
         }
         ("uncompleted", 0) => {
             window.post(&[1])?.wait().await?; // wait without a complete
