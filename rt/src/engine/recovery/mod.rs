@@ -47,8 +47,7 @@ struct RecoveryState {
     agreements: CommAgreements,
     /// Reports about communicators that this rank is not in yet.
     early: VecDeque<EarlyRevocation>,
-    /// Revocations that this rank helps to spread, the oldest first.
-    spreads: VecDeque<RevocationSpread>,
+    spreads: Vec<RevocationSpread>,
 }
 
 impl LazyRecovery {

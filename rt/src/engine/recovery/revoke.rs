@@ -1,10 +1,10 @@
 //! Revocation: all operations on a communicator fail, on all its ranks.
 //!
 //! A rank that learns of a revocation notifies the living members at distances of powers of two, on both sides. A member that
-//! has dropped the communicator before it was notified no longer knows the other members, and answers so. Once a member has
-//! failed or answered so, each rank that knows notifies the next member beyond it. So any two living members that are next to
-//! each other on the ring notify each other, whichever ranks fail and leave. All members know after about log₂ size messages in
-//! a row, and no rank sends more than 2 log₂ size messages, plus two for each member that failed or had left.
+//! has dropped the communicator, or has not made its handle yet, does not know the other members, and answers so. Once a member
+//! has failed or answered so, each rank that knows notifies the next member beyond it. So any two living members that are next
+//! to each other on the ring notify each other, whichever ranks fail and leave. All members know after about log₂ size messages
+//! in a row, and no rank sends more than 2 log₂ size messages, plus two for each member that failed or had left.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -30,7 +30,8 @@ pub(in crate::engine) struct EarlyRevocation {
     pub(in crate::engine) failed: Option<AbortHeader>,
 }
 
-/// A revocation that this rank knows of, and which members it has notified. It stays after this rank has left the communicator.
+/// A revocation that this rank knows of, and which members it has notified. It stays for good, like what is known of a revoked
+/// context: any of these members may fail or answer after this rank has left the communicator.
 #[derive(Debug)]
 pub(super) struct RevocationSpread {
     ctx: u32,
@@ -39,9 +40,6 @@ pub(super) struct RevocationSpread {
     /// Notified members that had left the communicator before.
     left: BTreeSet<WorldRank>,
 }
-
-/// Most revocations that this rank helps to spread. All members know of older ones, unless a rank has left and fails only now.
-const SPREADS_MAX: usize = 1 << 8;
 
 impl RevocationSpread {
     fn new(ctx: u32, group: RankGroup) -> Self {
@@ -122,14 +120,13 @@ impl RecoveryPart<'_> {
         match (ctx.is_multiple_of(2), header.left, is_member) {
             (true, 1, _) => self.note_left(ctx, rank),
             (true, 0, Some(true)) => return true,
-            (true, 0, None) if !self.common.has_left(ctx) => {
-                self.keep_early_revocation(ctx, rank, None);
-            }
             // A rank that knew before it left has notified others.
-            (true, 0, None) if !self.common.is_void(ctx) => {
+            (true, 0, None) if self.common.is_void(ctx) => {}
+            // This rank does not know the other members. It may have left, or not have come in yet.
+            (true, 0, None) => {
+                self.keep_early_revocation(ctx, rank, None);
                 self.common.peers.control(rank, &RevokeHeader::left(ctx));
             }
-            (true, 0, None) => {}
             _ => self.common.refused += 1,
         }
         false
@@ -152,11 +149,8 @@ impl RecoveryPart<'_> {
         let Some(group) = self.common.members(ctx).cloned() else {
             return;
         };
-        let spreads = &mut self.recovery.state().spreads;
-        if spreads.len() == SPREADS_MAX {
-            spreads.pop_front();
-        }
-        spreads.push_back(RevocationSpread::new(ctx, group));
+        let spread = RevocationSpread::new(ctx, group);
+        self.recovery.state().spreads.push(spread);
         self.spread(|spread| spread.ctx == ctx);
     }
 

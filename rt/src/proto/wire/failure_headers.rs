@@ -54,7 +54,7 @@ pub(crate) const WORDS_PARTS: usize = 3;
 pub(crate) struct RevokeHeader {
     pub(crate) base: HeaderBase,
     pub(crate) ctx: u32,
-    /// 1 in an answer: the sender had left the communicator before it learned of the revocation, and notifies no others.
+    /// 1 in an answer: the sender has left the communicator, or is not in it yet, so it notifies no others.
     pub(crate) left: u32,
 }
 

@@ -15,7 +15,7 @@ pub(crate) use self::failure_headers::{
 };
 
 /// Version of the wire format. A change of a header raises the version.
-pub(crate) const VERSION: u8 = 6;
+pub(crate) const VERSION: u8 = 7;
 
 /// First fields of every header.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]

@@ -109,7 +109,11 @@ impl LoneSurvivor {
     }
 
     pub(super) fn revoke(&mut self) {
-        self.core.recovery().begin_revocation(COMM);
+        self.revoke_context(COMM);
+    }
+
+    pub(super) fn revoke_context(&mut self, ctx: u32) {
+        self.core.recovery().begin_revocation(ctx);
     }
 
     /// Asks those for which agreements wait. Returns true if any was asked.

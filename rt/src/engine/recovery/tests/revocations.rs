@@ -3,7 +3,7 @@
 use ripstop_fabric::driver::DownCause;
 
 use super::alone::{COMM, LoneSurvivor, lone_survivors, settle};
-use crate::group::WorldRank;
+use crate::group::{RankGroup, WorldRank};
 
 const SIZE: u32 = 8;
 
@@ -37,6 +37,19 @@ fn ranks_hear_of_a_revocation_although_all_that_would_notify_them_have_left() {
         "a rank that has left has nothing to end"
     );
     assert!(ranks.iter().all(|rank| rank.core.common.refused == 0));
+}
+
+#[test]
+fn ranks_hear_that_the_world_is_revoked_although_all_others_have_no_handle_of_it() {
+    let (world, mut ranks) = (0, lone_survivors(SIZE));
+    for rank in [0, 3, 5] {
+        let groups = &mut ranks[rank].core.common.groups;
+        groups.join(world, &RankGroup::First(SIZE));
+    }
+    ranks[0].revoke_context(world);
+    run(&mut ranks);
+    let knows = |rank: usize| ranks[rank].core.common.is_void(world);
+    assert!(knows(3) && knows(5));
 }
 
 #[test]
