@@ -18,15 +18,19 @@ impl RuntimeShared {
             return engine.flush_trace_in_time(|| self.clock.now());
         };
         let mut view = lock(view);
+        if matches!(sleeper, SleeperKind::Application) {
+            view.note_sleeper();
+        }
         let now = self.clock.now();
         let next = view.last() + PERIOD;
         if now < next && !view.is_new() {
             return Some(next);
         }
-        match sleeper {
-            SleeperKind::Agent if view.defers_agent(now) => return Some(now + PERIOD),
-            SleeperKind::Application => view.note_sleeper(),
-            _ => {}
+        if matches!(sleeper, SleeperKind::Agent)
+            && let Some(later) = view.defers_agent(now)
+        {
+            engine.flush_trace();
+            return Some(later);
         }
         let mut snapshot = engine.core.published();
         snapshot.phase = match sleeper {
@@ -63,7 +67,10 @@ impl RuntimeShared {
 
     /// Records whether threads of the application sleep, perhaps while the agent sits.
     pub(super) fn mark_parked(&self) {
-        self.change_view(|view| view.set_parked(self.seat.has_waiting()));
+        self.change_view(|view| {
+            view.note_sleeper();
+            view.set_parked(self.seat.has_waiting());
+        });
     }
 
     /// Ends the trace of this rank, if it records one. Returns a sentence if records are missing.

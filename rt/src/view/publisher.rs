@@ -11,7 +11,7 @@ use ripstop_fabric::memory::MemoryRegion;
 use rustix::{io::pwrite, thread::gettid};
 
 use super::{
-    FlightRecorder, RankPhase, RankSnapshot,
+    FlightRecorder, PERIOD, RankPhase, RankSnapshot,
     layout::{AWAKE, PULSE_AT, SLOTS_AT, VIEW_LEN, VIEW_NAME, ViewHead, ViewPulse, encode},
 };
 use crate::{
@@ -38,6 +38,8 @@ pub(crate) struct ViewPublisher {
     thread: u32,
     /// True if a thread of the application has slept in the runtime since the agent last wanted to publish.
     has_application_slept: bool,
+    /// Time before which the agent publishes nothing.
+    agent_from: ClockTime,
     /// True while a thread of the application is known to sleep although the agent has published the snapshot.
     is_parked: bool,
     last_shape: Box<LastShape>,
@@ -120,6 +122,7 @@ impl ViewPublisher {
             phase: RankPhase::Starting,
             thread: this_thread(),
             has_application_slept: false,
+            agent_from: ClockTime::default(),
             is_parked: false,
             last_shape: Box::default(),
         };
@@ -168,14 +171,13 @@ impl ViewPublisher {
         self.thread = this_thread();
     }
 
-    /// Returns true if the agent is to wait for another period before it publishes, because a thread of the application has slept
-    /// in the runtime since the last one. A rank whose sleeps are short is not elsewhere when the agent sleeps between them.
-    pub(crate) fn defers_agent(&mut self, now: ClockTime) -> bool {
-        let defers = mem::take(&mut self.has_application_slept) && !self.is_new;
-        if defers {
-            self.last = now;
+    /// Returns the time until which the agent is to wait before it publishes, because a thread of the application has slept in
+    /// the runtime less than a period ago. A rank whose sleeps are short is not elsewhere when the agent sleeps between them.
+    pub(crate) fn defers_agent(&mut self, now: ClockTime) -> Option<ClockTime> {
+        if mem::take(&mut self.has_application_slept) && !self.is_new {
+            self.agent_from = now + PERIOD;
         }
-        defers
+        (now < self.agent_from).then_some(self.agent_from)
     }
 
     /// Records that a thread of the application sleeps while the agent sits, or no longer does.
@@ -292,13 +294,12 @@ mod tests {
             ..RankSnapshot::default()
         };
         view.write(waiting(), false, ClockTime::default());
-        assert!(
-            !view.defers_agent(ClockTime::default()),
-            "no sleep has ended"
-        );
+        let now = ClockTime::default();
+        assert_eq!(view.defers_agent(now), None, "no sleep has ended");
         view.mark_awake(true);
-        assert!(view.defers_agent(ClockTime::default()));
-        assert!(!view.defers_agent(ClockTime::default()), "it computes now");
+        assert_eq!(view.defers_agent(now), Some(now + PERIOD));
+        assert_eq!(view.last(), now, "the application may publish meanwhile");
+        assert_eq!(view.defers_agent(now + PERIOD), None, "it computes now");
     }
 
     #[test]

@@ -40,6 +40,9 @@ pub(super) enum RankStanding {
 /// Share of a processor from which on a rank computes. It is low, because a rank may share its processor with many others.
 const COMPUTES_PERCENT: u32 = 2;
 
+/// Share of a processor from which on a rank that has slept in the runtime for a moment computes nevertheless.
+const MOSTLY_COMPUTES_PERCENT: u32 = 50;
+
 impl RankStanding {
     /// Returns what two looks at a rank show.
     pub(super) fn of(rank: &ObservedRank) -> Self {
@@ -103,7 +106,8 @@ fn is_outside(before: Option<&RankView>, view: &RankView, percent: u32) -> bool 
     if before.is_current && percent < COMPUTES_PERCENT {
         return before.snapshot.phase == RankPhase::Elsewhere;
     }
-    let has_slept_since = before.snapshot.number != view.snapshot.number;
+    let has_slept_since =
+        before.snapshot.number != view.snapshot.number && percent < MOSTLY_COMPUTES_PERCENT;
     is_elsewhere || !has_slept_since
 }
 

@@ -454,6 +454,7 @@ fn a_rank_that_sleeps_again_and_again_in_the_runtime_computes_only_if_it_has_not
     assert!(told(10, 7).ends_with(idle), "{}", told(10, 7));
     let computes = "verdict: rank 1 computes for 42 s without awaiting communication";
     assert!(told(0, 7).starts_with(computes), "{}", told(0, 7));
+    assert!(told(10, 97).starts_with(computes), "{}", told(10, 97));
 }
 
 #[test]
