@@ -219,7 +219,7 @@ pub(super) fn open(width: f64, height: f64, title: &str) -> String {
     let title = escaped(title);
     format!(
         r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="13">
-{STYLE}<rect width="{width}" height="{height}" class="paper"/>
+{STYLE}<rect width="{width}" height="{height}" fill="#ffffff" class="paper"/>
 <text x="{LEFT}" y="24" font-size="16">{title}</text>
 "##
     )
@@ -231,7 +231,7 @@ pub(super) fn line(out: &mut String, x: [f64; 2], y: [f64; 2]) {
     write(
         out,
         format_args!(
-            "<line x1=\"{x1:.1}\" x2=\"{x2:.1}\" y1=\"{y1:.1}\" y2=\"{y2:.1}\" class=\"rule\"/>\n"
+            "<line x1=\"{x1:.1}\" x2=\"{x2:.1}\" y1=\"{y1:.1}\" y2=\"{y2:.1}\" stroke=\"#d0d7de\" class=\"rule\"/>\n"
         ),
     );
 }

@@ -223,7 +223,7 @@ fn framed(scale: &TimeScale, height: f64, body: &str, has_more: bool) -> String 
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height:.0}\" font-family=\"sans-serif\" \
          font-size=\"11\">\n{STYLE}<style>.m{{stroke:currentColor;stroke-width:.5;stroke-opacity:.6}}</style>\n\
-         <rect width=\"100%\" height=\"100%\" class=\"paper\"/>\n"
+         <rect width=\"100%\" height=\"100%\" fill=\"#ffffff\" class=\"paper\"/>\n"
     );
     let kinds = [
         (color_of_kind(TracedKind::Send), "send"),
@@ -250,7 +250,8 @@ fn framed(scale: &TimeScale, height: f64, body: &str, has_more: bool) -> String 
         let (x, bottom) = (scale.place(time), height - 26.0);
         let _ = writeln!(
             svg,
-            "<line x1=\"{x:.1}\" y1=\"{TOP}\" x2=\"{x:.1}\" y2=\"{bottom:.0}\" class=\"rule\" stroke-width=\".5\"/>\
+            "<line x1=\"{x:.1}\" y1=\"{TOP}\" x2=\"{x:.1}\" y2=\"{bottom:.0}\" stroke=\"#d0d7de\" \
+             class=\"rule\" stroke-width=\".5\"/>\
              <text x=\"{x:.1}\" y=\"{:.0}\" text-anchor=\"middle\">{:.3} ms</text>",
             bottom + 14.0,
             seconds(time) * 1e3
