@@ -55,7 +55,9 @@ async fn outlive(world: &Comm, rank: usize) -> Result<u64, PerfError> {
     let ([killed], _) = world.recv_into(rank, TAG, [0_u64]).await?;
     match world.recv_into(rank, TAG, [0_u64]).await {
         Err(error) if matches!(error.error.kind, ErrorKind::PeerFailed { .. }) => {
-            Ok(clock::now() - killed)
+            let passed = clock::now().checked_sub(killed);
+            Ok(passed
+                .ok_or("`ripstop perf death` needs all ranks on one machine, with one clock")?)
         }
         Err(error) => Err(error.into()),
         Ok(_) => Err(format!("rank {rank} sent a message after its end").into()),
