@@ -61,7 +61,8 @@ impl Comm {
     /// several parts of it can be in flight. The receiver need not use a layout: the message is an ordinary one.
     ///
     /// Ranks of one node share some memory for packed copies. If there is room for a long message, the send completes at once.
-    /// Otherwise it completes when it is received, as with [`send`](Self::send), so a program must not rely on that.
+    /// Otherwise it completes when it is received, as with [`send`](Self::send), so a program must not rely on that. A send that
+    /// completes at once does not report that its receiver fails later.
     ///
     /// A send to `None` completes at once, as with [`send`](Self::send).
     ///
@@ -206,13 +207,15 @@ pub(super) fn make_room<T: Wire>(scratch: &mut Vec<T>, len: usize) {
 }
 
 impl<T: Wire> RecvPackedOp<T> {
-    /// Returns true if awaiting this would not wait.
+    /// Returns true if a message has arrived, or the receive has failed. Awaiting may still wait until the sender has packed the
+    /// message, or until its bytes are here.
     #[must_use]
     pub fn is_done(&self) -> bool {
-        self.recv.is_done()
+        self.found.is_some() || self.recv.is_done()
     }
 
-    /// Gives up after `limit`, as [`RecvOp::timeout`] does.
+    /// Gives up after `limit`, as [`RecvOp::timeout`] does. A message that has arrived by then is received, even if its sender is
+    /// slow to pack it.
     pub fn timeout(self, limit: Duration) -> Self {
         Self {
             recv: self.recv.timeout(limit),
@@ -289,7 +292,7 @@ impl<T: Wire> Future for RecvPackedOp<T> {
 }
 
 impl<T: Wire> UnpackOp<'_, T> {
-    /// Gives up after `limit`, as [`RecvOp::timeout`] does.
+    /// Gives up after `limit`, as [`RecvPackedOp::timeout`] does.
     pub fn timeout(self, limit: Duration) -> Self {
         Self {
             recv: self.recv.timeout(limit),

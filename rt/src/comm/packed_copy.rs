@@ -2,10 +2,10 @@
 
 use std::{fmt, ops::Deref, sync::Arc};
 
-use super::{Comm, SendOp, in_place::IN_PLACE_MIN};
+use super::{Comm, SendOp, in_place::IN_PLACE_MIN, op::SendOpState};
 use crate::{
     buffer::{NestedLayout, RegBuf, Registered, SendBuf, Wire},
-    engine::{Engine, PackingBlock, SendStart},
+    engine::{Engine, PAGE, PackingBlock, SendStart},
     error::OpError,
     group::CommRank,
 };
@@ -38,7 +38,7 @@ impl Comm {
             && let Some(world) = self.group().world_of(CommRank(to))
             && let bytes = layout.len() * size_of::<T>() // no overflow: the array is as long
             && bytes >= IN_PLACE_MIN
-            && align_of::<T>() <= IN_PLACE_MIN
+            && align_of::<T>() <= PAGE
         {
             let take = |engine: &mut Engine| engine.take_packing_block(world, bytes);
             if let Some(block) = self.shared().with(take) {
@@ -68,13 +68,14 @@ impl Comm {
             let offer = |engine: &mut Engine| engine.offer_while_packing(info, buf);
             (info, self.shared().with(offer))
         });
+        // This does not panic, as the caller has checked that the layout fits the array. Otherwise the operation would never end.
         pack_into_block(layout, array, block);
         match started {
             Ok((_, SendStart::InFlight(ticket))) => {
                 self.shared().with(|engine| engine.note_packed(ticket.op));
                 SendOp::sent(copy)
             }
-            Ok((info, started)) => SendOp::new(self, info, started),
+            Ok((info, started)) => SendOp::of(SendOpState::new(self, info, started)),
             Err(error) => SendOp::failed(OpError { error, buf: copy }),
         }
     }
@@ -82,13 +83,17 @@ impl Comm {
 
 /// Packs the elements of a layout into a block, and publishes them piece by piece.
 fn pack_into_block<T: Wire>(layout: &NestedLayout, array: &[T], block: &PackingBlock) {
+    let together = (PUBLISHED_TOGETHER / size_of::<T>()).max(1);
     let (mut packed, mut published) = (0, 0);
+    // A long row comes at once, so it is cut.
     layout.visit_packed(array, |elems| {
-        block.region().write(packed, bytemuck::cast_slice(elems));
-        packed += size_of_val(elems);
-        if packed - published >= PUBLISHED_TOGETHER {
-            block.publish(packed);
-            published = packed;
+        for piece in elems.chunks(together) {
+            block.region().write(packed, bytemuck::cast_slice(piece));
+            packed += size_of_val(piece);
+            if packed - published >= PUBLISHED_TOGETHER {
+                block.publish(packed);
+                published = packed;
+            }
         }
     });
     block.publish(packed);

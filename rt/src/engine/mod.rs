@@ -53,7 +53,7 @@ pub(crate) use self::{
         RunCall, RunOutcome, RunTicket, SingleRoundPoll, SingleRoundProgress, SingleRoundRun,
     },
     commons::{
-        BlockReader, EngineCommons, LibraryEvent, PackingBlock, peer::UnexpectedLimits,
+        BlockReader, EngineCommons, LibraryEvent, PAGE, PackingBlock, peer::UnexpectedLimits,
         program_events::ProgramJob,
     },
     pending_ops::PendingOpReport,

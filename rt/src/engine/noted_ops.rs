@@ -75,8 +75,9 @@ impl OpRecorders {
             | OpState::Expected
             | OpState::Landing(_)
             | OpState::Following { .. } => true,
-            // A receive that was not posted is queued, too. Only its failures and the ends of probes come here.
-            OpState::Queued => slot.info.probe || outcome.is_none(),
+            // A receive that was not posted is queued, too. Only its failures come here, and the ends of probes and of receives
+            // that read a message in place.
+            OpState::Queued => slot.info.probe || slot.reads_in_place() || outcome.is_none(),
             _ => false,
         };
         if is_at_once && slot.waker.is_none() {

@@ -31,7 +31,7 @@ use self::{
 };
 pub(crate) use self::{
     library_events::LibraryEvent,
-    packing_blocks::{BlockReader, PackingBlock},
+    packing_blocks::{BlockReader, PAGE, PackingBlock},
 };
 use super::{EngineSetup, OneSidedCommand};
 use crate::{
@@ -72,7 +72,8 @@ pub(crate) struct EngineCommons {
     pub(super) commands: Vec<OneSidedCommand>,
     pub(super) exposed: ExposedKeys,
     pub(super) packing_blocks: PackingBlocks,
-    /// Sends of this rank whose offer has no answer yet. While there are any, both ends are busy, so that no message is shared.
+    /// Sends of this rank whose offer has no answer yet. While there are any, both ends are taken to be busy, so that no
+    /// message is shared: also while a packed message waits for a receive that reads it in place.
     pub(super) offers: u32,
     pub(super) groups: GroupTable,
     pub(super) timers: Timers,

@@ -6,10 +6,11 @@
 //!
 //! - For the program, the send completes when the message is packed, because a receiver reads only when its program polls. The
 //!   operation goes on without a future, and keeps the block until the receiver answers that it has read.
-//! - A receiver that never answers keeps a block from being used again. A sender has at most [`BLOCKS_MAX`], and then packs into
-//!   memory of its own.
+//! - A receiver that never answers keeps a block from being used again. A sender has at most [`BLOCKS_MAX`] that are not retired,
+//!   and then packs into memory of its own.
 //! - A send that fails retires its block, because the receiver may still have the offer.
 //! - A block's memory stays mapped as long as a receiver has it. So packed bytes stay as they are, even if the sender ends.
+//!   A message that no receive has found is lost with its sender.
 
 use std::sync::{
     Arc,
@@ -38,8 +39,8 @@ const BLOCK_MAX: usize = 4 << 20;
 /// Most memory of all blocks of a rank, in bytes.
 pub(in crate::engine) const BYTES_MAX: usize = BLOCKS_MAX * (BLOCK_MAX + PAGE);
 
-/// Length of a page in bytes: a block has one more, for its word.
-const PAGE: usize = 4096;
+/// Length of a page in bytes: a block has one more, for its word, and begins at one.
+pub(crate) const PAGE: usize = 4096;
 
 /// The blocks of a rank. A block is free while no message has it.
 #[derive(Debug, Default)]

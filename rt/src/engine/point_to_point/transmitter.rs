@@ -73,7 +73,7 @@ impl MessageTransmitter<'_> {
             peer.header_quota.spend();
             self.p2p.common.ops.live(op).state = OpState::Offered;
             self.p2p.common.offers += 1;
-        } else if header.modes & MODE_GET != 0 {
+        } else if header.modes & (MODE_GET | MODE_IN_PLACE) != 0 {
             self.p2p.common.exposed.keep(op, rank, header.key);
         }
         sent
