@@ -20,12 +20,13 @@ pub fn zeros<T: Wire>(len: usize) -> Option<Vec<T>> {
     bytemuck::allocation::try_zeroed_vec(len).ok()
 }
 
-/// Copies a message to the start of a buffer's room, as its receive does. The message is whole elements.
+/// Copies a message to the start of a buffer's room, as its receive does. The message is whole elements. Returns their number,
+/// which is 0 for elements without a size.
 ///
 /// # Panics
 /// Panics if there is less room.
 #[inline(always)]
-pub(crate) fn receive<B: RecvBuf>(buf: &mut B, message: PayloadView<'_>) {
+pub(crate) fn receive<B: RecvBuf>(buf: &mut B, message: PayloadView<'_>) -> usize {
     // SAFETY: only initialized elements are written below, because any bytes are a valid element.
     let room = unsafe { buf.spare() };
     if message.len() == size_of::<B::Elem>()
@@ -33,14 +34,16 @@ pub(crate) fn receive<B: RecvBuf>(buf: &mut B, message: PayloadView<'_>) {
     {
         // One element is the usual message of a channel, and its length is known at compile time.
         copy_to_room(slice::from_mut(first), message);
+        let len = usize::from(size_of::<B::Elem>() > 0);
         // SAFETY: this element was just written, and within the room.
-        unsafe { buf.set_filled(usize::from(size_of::<B::Elem>() > 0)) };
-        return;
+        unsafe { buf.set_filled(len) };
+        return len;
     }
     copy_to_room(room, message);
-    let len = message.len().checked_div(size_of::<B::Elem>());
+    let len = message.len().checked_div(size_of::<B::Elem>()).unwrap_or(0);
     // SAFETY: these elements were just written, and within the room.
-    unsafe { buf.set_filled(len.unwrap_or(0)) };
+    unsafe { buf.set_filled(len) };
+    len
 }
 
 /// Fills a buffer with the bytes of `payload`.

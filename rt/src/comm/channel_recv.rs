@@ -9,7 +9,7 @@ use std::{
 
 use super::{
     Comm, RecvOp, Status, handle_cache,
-    op::{MessageFlight, PolledOutOfLine, failed, seen_otherwise, status_of},
+    op::{MessageFlight, PolledOutOfLine, failed, status_of, unexpected_state},
 };
 use crate::{
     buffer::RecvBuf,
@@ -110,26 +110,26 @@ impl<B: RecvBuf> ChannelRecv<B> {
     /// Returns the buffer, with the message in it, of a receive whose operation is complete.
     #[inline(always)]
     fn received(&mut self, placed: PlacedMessage) -> (B, Status) {
-        let (comm, buf) = self.leave_place();
+        let (comm, buf) = self.take_parts();
         handle_cache::cache_handle(comm);
         let status = Status {
             source: placed.source,
             tag: placed.tag,
-            len: placed.bytes.checked_div(size_of::<B::Elem>()).unwrap_or(0),
+            len: placed.len,
         };
         (buf, status)
     }
 
     /// Returns the parts of a receive whose operation has ended.
     #[inline(always)]
-    fn leave_place(&mut self) -> (Comm, B) {
+    fn take_parts(&mut self) -> (Comm, B) {
         match self.state.take() {
             Some(ChannelRecvState::InPlace { flight, buf }) => (flight.comm, buf),
-            other => seen_otherwise(other),
+            other => unexpected_state(other),
         }
     }
 
-    /// Polls a receive whose message was not there.
+    /// Polls a receive that has no place, or whose message was not there.
     #[inline(never)]
     fn poll_unreceived(&mut self, cx: &Context<'_>) -> PolledOutOfLine<(B, Status), B> {
         let taken = match &mut self.state {
@@ -139,7 +139,12 @@ impl<B: RecvBuf> ChannelRecv<B> {
                     |core: &mut EngineCore| core.p2p.common.ops.take_landed_place(ticket, buf);
                 shared.take_expected(ticket.op, take)
             }
-            Some(ChannelRecvState::Posted(recv)) => return recv.poll_unreceived(cx),
+            Some(ChannelRecvState::Posted(recv)) => {
+                return match recv.take_arrived() {
+                    Some(received) => Poll::Ready(Ok(received)),
+                    None => recv.poll_unreceived(cx),
+                };
+            }
             None => panic!("a receive was polled after it had completed"),
         };
         match taken {
@@ -162,13 +167,13 @@ impl<B: RecvBuf> ChannelRecv<B> {
         let outcome = ready!(shared.poll_after(has_turned, ticket.op, cx.waker(), take));
         Poll::Ready(match outcome {
             Ok(landed) => {
-                let (comm, buf) = self.leave_place();
+                let (comm, buf) = self.take_parts();
                 let status = status_of::<B::Elem>(&comm, &landed);
                 handle_cache::cache_handle(comm);
                 Ok((buf, status))
             }
             Err(failure) => {
-                let (comm, buf) = self.leave_place();
+                let (comm, buf) = self.take_parts();
                 Err(Box::new(failed("recv", &comm, *failure, buf)))
             }
         })
@@ -191,11 +196,21 @@ impl<B: RecvBuf> Future for ChannelRecv<B> {
     }
 }
 
+impl<B> ChannelRecv<B> {
+    #[inline(never)]
+    fn drop_state(&mut self) {
+        if let Some(ChannelRecvState::InPlace { flight, .. }) = self.state.take() {
+            flight.take_back();
+        }
+    }
+}
+
 impl<B> Drop for ChannelRecv<B> {
     #[inline(always)]
     fn drop(&mut self) {
-        if let Some(ChannelRecvState::InPlace { flight, .. }) = &self.state {
-            flight.take_back();
+        // One comparison is enough for a future that has completed, as for a send.
+        if self.state.is_some() {
+            self.drop_state();
         }
     }
 }

@@ -78,6 +78,32 @@ fn a_short_message_leaves_the_rest_of_a_buffer_and_sets_the_length_of_a_vector()
 }
 
 #[test]
+fn a_status_names_the_rank_in_the_communicator_of_each_channel() {
+    let report = Simulation::new(3).run(|world: Comm| async move {
+        let reversed = world.create(&[2, 1, 0]).await.unwrap();
+        let me = reversed.rank();
+        assert_eq!(me, 2 - world.rank());
+        let others: Vec<usize> = (0..3).filter(|&rank| rank != me).collect();
+        let channels = others
+            .iter()
+            .map(|&rank| reversed.channel::<u64>(rank, 7).unwrap());
+        let channels: Vec<_> = channels.collect();
+        for round in 0..4 {
+            for (&rank, channel) in others.iter().zip(&channels) {
+                let recv = channel.recv_into([0]);
+                channel.send([round]).await.unwrap();
+                let ([got], status) = recv.await.unwrap();
+                assert_eq!((got, status.source, status.tag), (round, rank, 7));
+            }
+        }
+    });
+    let results = report.unwrap().results;
+    results
+        .into_iter()
+        .for_each(|result| result.expect("no rank waits"));
+}
+
+#[test]
 fn a_message_of_another_type_fails_the_receive_and_stays() {
     alone(async |world| {
         let recv = expect(world, [3_u32]);

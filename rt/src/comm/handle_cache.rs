@@ -26,6 +26,9 @@ use std::{
 use super::{Comm, CommInner};
 use crate::{engine::RunCall, executor, offload::CollectiveProgram};
 
+/// Maximum number of cached handles. Each takes an atomic instruction when the cache is emptied.
+const SPARE_MAX: usize = 256;
+
 /// Maximum number of cached calls: different collectives in an inner loop, or collectives in flight at a time.
 const CALLS_MAX: usize = 8;
 
@@ -91,12 +94,13 @@ fn clone_other(comm: &Comm) -> Comm {
 pub(super) fn cache_handle(comm: Comm) {
     // The handle stays outside of this closure, which is short enough to be inlined.
     let is_kept = SPARE.with(|spare| {
-        if !spare.are_of(&comm) || spare.are_last(&comm) {
+        let count = spare.count.get();
+        if !spare.are_of(&comm) || count >= SPARE_MAX || spare.are_last(&comm) {
             return false;
         }
         // The last handles may have ended since, and this communicator may have taken their place in memory.
         spare.inner.set(Arc::as_ptr(&comm.inner));
-        spare.count.set(spare.count.get() + 1);
+        spare.count.set(count + 1);
         true
     });
     if is_kept {

@@ -64,7 +64,7 @@ impl<T: Wire> InPlaceMessage<T> {
         ready!(Self::poll_packed(found, cx, usize::MAX))?;
         let mut message = found.take().expect("just polled");
         let bytes = message.reader.bytes(0, message.reader.len());
-        buffer::receive(&mut message.scratch, bytes);
+        let _len = buffer::receive(&mut message.scratch, bytes);
         message.matched.take_in_place();
         Poll::Ready(Ok((message.scratch, message.status)))
     }

@@ -55,8 +55,8 @@ pub(super) struct MessageFlight<B> {
     pub(super) comm: Comm,
 }
 
-/// What a poll out of line returns. This is another type than that of the poll itself, because the compiler then keeps the result
-/// of the poll in registers where the operation is complete.
+/// Result of the part of a poll that is not inlined. It is not the type of the poll itself, so that the compiler keeps the
+/// result of a complete operation in registers.
 pub(super) type PolledOutOfLine<T, B> = Poll<Result<T, Box<OpError<B>>>>;
 
 /// A message that a receive has got without its bytes.
@@ -175,11 +175,21 @@ impl<B: Send + 'static> SendOp<B> {
     }
 }
 
+impl<B> SendOp<B> {
+    #[inline(never)]
+    fn drop_state(&mut self) {
+        if let Some(MessageOpState::InFlight(flight)) = self.state.take() {
+            flight.detach();
+        }
+    }
+}
+
 impl<B> Drop for SendOp<B> {
     #[inline(always)]
     fn drop(&mut self) {
-        if let Some(MessageOpState::InFlight(flight)) = &self.state {
-            flight.detach();
+        // One comparison is enough for a future that has completed: the compiler knows then that there is nothing to drop.
+        if self.state.is_some() {
+            self.drop_state();
         }
     }
 }
@@ -234,7 +244,7 @@ impl<B: RecvBuf> RecvOp<B> {
 
     /// Takes a message that has arrived, if the receive needs nothing else.
     #[inline(always)]
-    fn take_arrived(&mut self) -> Option<(B, Status)> {
+    pub(super) fn take_arrived(&mut self) -> Option<(B, Status)> {
         let Some(MessageOpState::InFlight(flight)) = &self.state else {
             return None;
         };
@@ -262,7 +272,7 @@ impl<B: RecvBuf> RecvOp<B> {
     fn received(&mut self, landed: &MessageStatus, buf: B) -> (B, Status) {
         let flight = match self.state.take() {
             Some(MessageOpState::InFlight(flight)) => flight,
-            other => seen_otherwise(other),
+            other => unexpected_state(other),
         };
         let status = status_of::<B::Elem>(&flight.comm, landed);
         handle_cache::cache_handle(flight.comm);
@@ -383,11 +393,20 @@ impl<B: RecvBuf> Future for RecvOp<B> {
     }
 }
 
+impl<B> RecvOp<B> {
+    #[inline(never)]
+    fn drop_state(&mut self) {
+        if let Some(MessageOpState::InFlight(flight)) = self.state.take() {
+            flight.take_back();
+        }
+    }
+}
+
 impl<B> Drop for RecvOp<B> {
     #[inline(always)]
     fn drop(&mut self) {
-        if let Some(MessageOpState::InFlight(flight)) = &self.state {
-            flight.take_back();
+        if self.state.is_some() {
+            self.drop_state();
         }
     }
 }
@@ -437,10 +456,10 @@ impl<B> MessageFlight<B> {
     }
 }
 
-/// Ends a match of a state that the caller has just seen to be another one. The state is forgotten, because for a drop here the
-/// compiler would keep the state in memory, also where it is what was seen.
+/// Panics for a state that the caller has just ruled out. Forgets the state, because to drop it here the compiler would keep it
+/// in memory on the usual way, too.
 #[inline(always)]
-pub(super) fn seen_otherwise<T>(state: T) -> ! {
+pub(super) fn unexpected_state<T>(state: T) -> ! {
     mem::forget(state);
     unreachable!("just seen")
 }

@@ -1,7 +1,7 @@
 //! Operations in flight. Each owns its buffer until the operation no longer needs it.
 //!
-//! A slot's buffer stays in place from `hold` to `take`, because slots live in blocks that never move. A future names
-//! its operation by slot and generation, so a forgotten future leaks a slot and nothing else.
+//! A buffer stays in place from `hold` to `take`, even if its slot moves, because each slot keeps it in an allocation of its own.
+//! A future names its operation by slot and generation, so a forgotten future leaks a slot and nothing else.
 #![expect(
     unsafe_code,
     reason = "follows the areas of held buffers, which it keeps alive"
@@ -115,7 +115,8 @@ impl OpTable {
         })
     }
 
-    /// Returns the number of slots, and how many of them are in use.
+    /// Returns the number of slots in blocks, and how many slots are in use. The expected receive counts as the unused first
+    /// slot, also before there is a block.
     pub(crate) fn room(&self) -> (usize, usize) {
         let room = self.blocks.len() * BLOCK;
         let unused = self.free.len() + usize::from(room > 0);
@@ -135,7 +136,8 @@ impl OpTable {
         let generations = gone.map(OpSlot::generation);
         self.first_generation = generations.fold(self.first_generation, u32::max);
         self.blocks.truncate(kept);
-        self.last.forget_slots_from(kept * BLOCK);
+        // The slot of the expected receive stays.
+        self.last.forget_slots_from((kept * BLOCK).max(1));
         self.blocks.shrink_to_fit();
         self.free.retain(|&index| (index as usize) < kept * BLOCK);
         self.free.sort_unstable_by_key(|&index| Reverse(index)); // the first slots are reused first
@@ -363,12 +365,12 @@ impl OpTable {
         if slot.generation() != ticket.op.generation || !slot.has_channel() {
             return None;
         }
-        slot.leave_place(landed.bytes, buf);
+        let len = slot.leave_place(landed.bytes, buf);
         self.last = LastOp::received(EXPECTED_SLOT);
         Some(PlacedMessage {
             source: slot.channel_peer(),
             tag: landed.tag,
-            bytes: landed.bytes,
+            len,
         })
     }
 
@@ -382,7 +384,7 @@ impl OpTable {
     ) -> Option<OpOutcome> {
         let slot = self.live(ticket.op);
         if let OpState::Done(landed) = slot.state {
-            buffer::receive(buf, slot.content(landed.bytes));
+            let _len = buffer::receive(buf, slot.content(landed.bytes));
         }
         let (outcome, _copied) = self.take(ticket, timers)?;
         self.last = LastOp::received(ticket.op.slot);
@@ -522,7 +524,7 @@ impl OpTable {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::{BLOCK, EndedOp, LastOp, OpTable};
+    use super::{BLOCK, EXPECTED_SLOT, EndedOp, LastOp, OpTable};
     use crate::{ops::OpInfo, proto::wire::OpId};
 
     fn op_info() -> OpInfo {
@@ -574,6 +576,16 @@ mod tests {
         assert!(matches!(ops.last_ended(), EndedOp::Unknown));
         drop(ops.release(next));
         assert!(matches!(ops.last_ended(), EndedOp::Unknown));
+    }
+
+    #[test]
+    fn an_expected_receive_stays_the_last_operation_when_all_blocks_are_given_back() {
+        let mut ops = OpTable::new();
+        let op = hold(&mut ops);
+        drop(ops.release(op));
+        ops.last = LastOp::received(EXPECTED_SLOT);
+        ops.shrink();
+        assert!(matches!(ops.last_ended(), EndedOp::Recv(_)));
     }
 
     #[test]

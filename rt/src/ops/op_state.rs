@@ -131,7 +131,8 @@ pub(crate) struct PlacedMessage {
     /// Rank of the sender in the communicator of the channel.
     pub(crate) source: usize,
     pub(crate) tag: u32,
-    pub(crate) bytes: usize,
+    /// Number of elements.
+    pub(crate) len: usize,
 }
 
 impl MessageStatus {

@@ -54,8 +54,8 @@ pub(crate) struct OpSlot {
     /// Timer of the time limit.
     pub(crate) timer: Option<TimerId>,
     pub(crate) info: OpInfo,
-    /// The channel of a receive in place that nothing else knows of. In a free slot, the channel for whose receives the slot is
-    /// prepared: `info` describes them, and `held` has the place.
+    /// The channel of a receive in place that nothing else knew of before its message came. In a free slot, the channel for
+    /// whose receives the slot is prepared: `info` describes them, and `held` has the place.
     channel: ChannelNumber,
     /// Rank of the channel's peer in its communicator.
     channel_peer: usize,
@@ -179,7 +179,7 @@ impl OpSlot {
     /// Frees the slot. From now on, ids of the operation are stale.
     #[inline]
     pub(super) fn vacate(&mut self) {
-        self.free_again();
+        self.end_generation();
         self.leave_channel();
         if self.why.is_some() || self.waker.is_some() {
             (self.why, self.waker) = (None, None);
@@ -187,20 +187,21 @@ impl OpSlot {
     }
 
     /// Copies the message of a complete receive from the place of its slot to the receive's own buffer, and frees the slot, which
-    /// stays prepared for the next receive of the channel.
+    /// stays prepared for the next receive of the channel. Returns the number of elements.
     #[inline(always)]
-    pub(super) fn leave_place<B: RecvBuf>(&mut self, bytes: usize, buf: &mut B) {
+    pub(super) fn leave_place<B: RecvBuf>(&mut self, bytes: usize, buf: &mut B) -> usize {
         debug_assert!(
             self.why.is_none() && self.waker.is_none() && self.timer.is_none(),
             "only a receive that is known to others gets these"
         );
         debug_assert!(self.marks == 0 && !self.orphan && !self.lent);
-        buffer::receive(buf, self.content(bytes)); // first, so that a panic of the buffer's own code loses no message
-        self.free_again();
+        let len = buffer::receive(buf, self.content(bytes)); // first, so that a panic of the buffer's own code loses no message
+        self.end_generation();
+        len
     }
 
     #[inline(always)]
-    fn free_again(&mut self) {
+    fn end_generation(&mut self) {
         self.state = OpState::Free;
         self.generation = self.generation.wrapping_add(1);
     }
@@ -430,9 +431,10 @@ impl OpSlot {
     /// Panics if the buffer is shorter.
     #[inline(always)]
     pub(crate) fn fill_start(&mut self, body: PayloadView<'_>) {
+        debug_assert!(!self.lent, "only a posted receive is lent");
         assert!(body.len() <= self.area.len, "a message that is too long");
-        // SAFETY: these bytes are inside the area of the buffer that this slot holds, which is not lent, so no message is there
-        // already. Any bytes may be overwritten, initialized or not.
+        // SAFETY: these bytes are inside the area of the buffer that this slot holds, which is not lent: the driver knows of no
+        // expected receive. Any bytes may be overwritten, initialized or not.
         let into = unsafe {
             std::slice::from_raw_parts_mut(
                 self.area.start.as_ptr().cast::<MaybeUninit<u8>>(),

@@ -46,8 +46,8 @@ impl RuntimeShared {
         engine.send_expected(info, bytes) || self.send_unexpected(engine, info, bytes)
     }
 
-    /// Gives bytes of a channel of this rank to itself to the expected receive, if that is of the same channel. Returns false if
-    /// they must leave otherwise.
+    /// Gives bytes of a channel of this rank to itself to the expected receive, if that is of the same channel. Returns false,
+    /// and sends nothing, if there is no such receive or it cannot take them.
     #[inline(always)]
     pub(crate) fn send_to_place(
         &self,

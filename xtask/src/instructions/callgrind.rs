@@ -65,7 +65,7 @@ const OPTIONS: [&str; 8] = [
     "--separate-threads=yes",
     // Otherwise a thread that wakes up may run many times before the first one goes on.
     "--fair-sched=yes",
-    // Ranks that connect wait for each other, as long as the system wants.
+    // Ranks that connect wait for each other, and how long depends on the system.
     "--toggle-collect=*::pair::connect*",
     "--collect-atstart=yes",
     "--dump-line=no",
