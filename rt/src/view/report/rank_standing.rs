@@ -40,8 +40,9 @@ pub(super) enum RankStanding {
 /// Share of a processor from which on a rank computes. It is low, because a rank may share its processor with many others.
 const COMPUTES_PERCENT: u32 = 2;
 
-/// Share of a processor from which on a rank that has slept in the runtime for a moment computes nevertheless.
-const MOSTLY_COMPUTES_PERCENT: u32 = 50;
+/// Share of a processor from which on a rank that has slept in the runtime for a moment computes nevertheless. A rank that does
+/// nothing but sleep for 50 µs again and again takes more than half of a processor.
+const MOSTLY_COMPUTES_PERCENT: u32 = 90;
 
 impl RankStanding {
     /// Returns what two looks at a rank show.
