@@ -20,7 +20,7 @@ async fn put_and_copy_nothing(runtime: &Runtime, window: &Window<u64>) {
     let before = runtime.counters();
     let put = access.put(1, 0, vec![7; LEN]);
     access.complete().await.unwrap();
-    assert!(put.is_done(), "a complete epoch has nothing under way");
+    assert!(put.is_done(), "a complete epoch has nothing in flight");
     let copied = (runtime.counters() - before).bytes_copied;
     assert!(copied < LEN as u64, "{copied} bytes");
 }
@@ -44,7 +44,7 @@ async fn put_and_compute(runtime: &Runtime, window: &Window<u64>) {
     drop(put);
     let get = access.get(1, 0, vec![0; LEN]);
     access.complete().await.unwrap();
-    assert!(get.is_done(), "a complete epoch has nothing under way");
+    assert!(get.is_done(), "a complete epoch has nothing in flight");
     assert_eq!(get.await.unwrap(), vec![7; LEN]);
 }
 

@@ -349,7 +349,7 @@ mod tests {
         assert_eq!(
             outbox.move_away(|_| {}),
             PortalsOutboxAction::Pause,
-            "nothing is under way"
+            "nothing is in flight"
         );
         outbox.resume();
         assert_eq!(leave(&mut outbox), [0]);

@@ -66,7 +66,7 @@ mod tests {
         sleepers.come_back(&waiting);
         sleepers.leave();
         sleepers.call(&waiting);
-        assert_eq!(waits(), 2, "both are under way");
+        assert_eq!(waits(), 2, "both are in flight");
         for left in [1, 0, 0] {
             sleepers.come_back(&waiting);
             assert_eq!(waits(), left);

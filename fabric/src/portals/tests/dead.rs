@@ -157,7 +157,7 @@ fn pieces_of_long_commands_give_their_credits_back_where_operations_to_the_dead_
         assert!(!world.rank(0).transport.resources.ni.ends_to_dead);
         let pieces = world.put_of_a_long_command();
         assert!(pieces > 1, "{family}: the put was not split");
-        // Control words may still be under way.
+        // Control words may still be in flight.
         world.until(|world| {
             let rank = world.rank(0);
             rank.transport.room.credits() == rank.transport.resources.credits

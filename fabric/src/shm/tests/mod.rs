@@ -426,7 +426,7 @@ fn put_get_and_atomics_reach_a_region_of_the_peer() {
             token: CommandToken(1),
         },
     );
-    assert_eq!(a.arm(), ArmResult::Busy, "a copy is under way");
+    assert_eq!(a.arm(), ArmResult::Busy, "a copy is in flight");
     assert_eq!(hear(&mut a), [Heard::Complete(1)]);
     posted(
         &mut a,

@@ -199,7 +199,7 @@ impl Ranks {
         (0..2).for_each(|_| self.put(&from, key));
         let mut core = self.all[0].core.take().unwrap();
         core.begin_close(DownCause::Finished);
-        assert!(!core.finish(Duration::ZERO), "two puts are under way");
+        assert!(!core.finish(Duration::ZERO), "two puts are in flight");
         ([from, there], core)
     }
 
@@ -369,7 +369,7 @@ fn the_completion_of_a_count_posted_during_a_sleep_ends_the_sleep() {
             .iter()
             .any(|rail| rail.is_armed_for_sends())
     };
-    assert!(!is_armed(&mut ranks), "nothing is under way");
+    assert!(!is_armed(&mut ranks), "nothing is in flight");
     let (to, by) = (WorldRank(1), 1);
     let count = DriverCommand::Count { to, counter, by };
     assert!(matches!(ranks.all[0].post(count), PostResult::Posted));

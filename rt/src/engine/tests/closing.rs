@@ -95,7 +95,7 @@ fn a_message_that_the_dead_were_to_give_does_not_keep_a_rank_from_closing() {
         world.run_for(4 * TICK);
         die(&mut world);
         let recv = world.recv(0, Some(1), Some(1));
-        closes(&mut world, "a message that is under way");
+        closes(&mut world, "a message that is in flight");
         assert_eq!(failed_rank(&world.received(0, &recv).0), Some(1));
     }
 }

@@ -23,10 +23,10 @@ const PIECES_MAX: usize = 4;
 /// `out` fails, or `write` does.
 pub(super) fn write_compressed(
     out: impl Write + Send,
-    write: impl FnOnce(&mut PacketWriter) -> io::Result<()>,
+    write: impl FnOnce(&mut TracePacketWriter) -> io::Result<()>,
 ) -> io::Result<()> {
     let (pieces, to_compress) = sync_channel(PIECES_MAX);
-    let mut writer = PacketWriter {
+    let mut writer = TracePacketWriter {
         piece: new_piece(),
         pieces,
     };
@@ -54,12 +54,12 @@ fn compress(pieces: &Receiver<ProtoMessage>, out: impl Write) -> io::Result<()> 
 const PACKET: u64 = 1;
 
 /// Collects packets, and hands them over to the thread that compresses them.
-pub(super) struct PacketWriter {
+pub(super) struct TracePacketWriter {
     piece: ProtoMessage,
     pieces: SyncSender<ProtoMessage>,
 }
 
-impl PacketWriter {
+impl TracePacketWriter {
     /// Writes a packet, of which `write` makes the fields.
     ///
     /// # Errors

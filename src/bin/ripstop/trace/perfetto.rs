@@ -10,7 +10,7 @@ use std::io::{self, Write};
 
 use ripstop_rt::internal::trace::format::{TracedKind, TracedOp};
 
-use super::gzip_thread::{PacketWriter, write_compressed};
+use super::gzip_thread::{TracePacketWriter, write_compressed};
 use super::proto_message::ProtoMessage;
 use super::span_tracks::SpanTrack;
 use super::summary::{COMPUTED_MIN, visible_hidden_spans};
@@ -42,7 +42,7 @@ pub(super) fn write(timeline: &JobTimeline, out: impl Write + Send) -> io::Resul
     write_compressed(out, |out| write_packets(timeline, out))
 }
 
-fn write_packets(timeline: &JobTimeline, out: &mut PacketWriter) -> io::Result<()> {
+fn write_packets(timeline: &JobTimeline, out: &mut TracePacketWriter) -> io::Result<()> {
     let mut writer = TimelineWriter {
         out,
         tracks: timeline.ranks.len() as u64,
@@ -82,7 +82,7 @@ fn arrow_ends(timeline: &JobTimeline) -> Vec<Vec<[ArrowEnd; 2]>> {
 }
 
 struct TimelineWriter<'a> {
-    out: &'a mut PacketWriter,
+    out: &'a mut TracePacketWriter,
     /// Number of the last track.
     tracks: u64,
     /// Number of the last sequence. Each packet of it has this number, so it is shorter than that of a track.
@@ -132,7 +132,11 @@ impl TimelineWriter<'_> {
     }
 }
 
-fn describe_process(out: &mut PacketWriter, track: u64, rank: &RankTimeline) -> io::Result<()> {
+fn describe_process(
+    out: &mut TracePacketWriter,
+    track: u64,
+    rank: &RankTimeline,
+) -> io::Result<()> {
     let name = format!("rank {} ({}, pid {})", rank.rank, rank.host, rank.pid);
     // Processes of two nodes may have the same number, so the rank stands for it.
     let number = u64::from(rank.rank) + 1;
@@ -144,7 +148,12 @@ fn describe_process(out: &mut PacketWriter, track: u64, rank: &RankTimeline) -> 
     out.packet(|packet| packet.put_message(60, &described))
 }
 
-fn describe_track(out: &mut PacketWriter, track: u64, above: u64, name: &str) -> io::Result<()> {
+fn describe_track(
+    out: &mut TracePacketWriter,
+    track: u64,
+    above: u64,
+    name: &str,
+) -> io::Result<()> {
     let described = ProtoMessage::default()
         .number(1, track)
         .number(5, above)
@@ -155,7 +164,7 @@ fn describe_track(out: &mut PacketWriter, track: u64, above: u64, name: &str) ->
 
 /// Writes packets of one sequence: a lane of a rank.
 struct PacketSequence<'a> {
-    out: &'a mut PacketWriter,
+    out: &'a mut TracePacketWriter,
     number: u64,
     last: u64,
     /// Numbers of the names that were written, by what they name.
@@ -170,7 +179,7 @@ struct PacketSequence<'a> {
 type NameKey = (Option<TracedKind>, Option<u32>, Option<u32>, u32);
 
 impl<'a> PacketSequence<'a> {
-    fn begin(out: &'a mut PacketWriter, number: u64, track: u64) -> io::Result<Self> {
+    fn begin(out: &'a mut TracePacketWriter, number: u64, track: u64) -> io::Result<Self> {
         let clock = |id: u64, is_incremental: bool| {
             let clock = ProtoMessage::default().number(1, id).number(2, 0);
             if is_incremental {

@@ -207,7 +207,7 @@ fn a_successor_is_another_peer() {
     assert_eq!(
         a.next_lost(),
         Some(there),
-        "what was under way to the first is lost"
+        "what was in flight to the first is lost"
     );
     assert!(receive(&mut a).is_some());
     assert!(a.has_room(there));
