@@ -29,8 +29,8 @@ impl RuntimeShared {
         if matches!(sleeper, SleeperKind::Agent)
             && let Some(later) = view.defers_agent(now)
         {
-            engine.flush_trace();
-            return Some(later);
+            let trace = engine.flush_trace_in_time(|| now);
+            return Some(trace.map_or(later, |at| at.min(later)));
         }
         let mut snapshot = engine.core.published();
         snapshot.phase = match sleeper {
@@ -65,7 +65,7 @@ impl RuntimeShared {
         self.change_view(|view| view.mark_awake(is_application));
     }
 
-    /// Records whether threads of the application sleep, perhaps while the agent sits.
+    /// Records whether threads of the application sleep, perhaps while the agent sits, and that this thread does or did.
     pub(super) fn mark_parked(&self) {
         self.change_view(|view| {
             view.note_sleeper();

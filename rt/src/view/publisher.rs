@@ -166,7 +166,7 @@ impl ViewPublisher {
         self.write_snapshot(snapshot);
     }
 
-    /// Records that the calling thread of the application is about to sleep in the runtime.
+    /// Records that the calling thread of the application is about to sleep in the runtime, or has just slept there.
     pub(crate) fn note_sleeper(&mut self) {
         self.thread = this_thread();
     }
@@ -294,11 +294,12 @@ mod tests {
             ..RankSnapshot::default()
         };
         view.write(waiting(), false, ClockTime::default());
-        let now = ClockTime::default();
+        let now = ClockTime::default() + PERIOD;
         assert_eq!(view.defers_agent(now), None, "no sleep has ended");
         view.mark_awake(true);
         assert_eq!(view.defers_agent(now), Some(now + PERIOD));
-        assert_eq!(view.last(), now, "the application may publish meanwhile");
+        let last = ClockTime::default();
+        assert_eq!(view.last(), last, "the application may publish meanwhile");
         assert_eq!(view.defers_agent(now + PERIOD), None, "it computes now");
     }
 

@@ -40,8 +40,8 @@ pub(super) enum RankStanding {
 /// Share of a processor from which on a rank computes. It is low, because a rank may share its processor with many others.
 const COMPUTES_PERCENT: u32 = 2;
 
-/// Share of a processor from which on a rank that has slept in the runtime for a moment computes nevertheless. A rank that does
-/// nothing but sleep for 50 µs again and again takes more than half of a processor.
+/// Share of a processor from which on a rank that has slept in the runtime for a moment computes nevertheless. A debug build that
+/// does nothing but sleep for 50 µs again and again takes more than half of a processor.
 const MOSTLY_COMPUTES_PERCENT: u32 = 90;
 
 impl RankStanding {
@@ -97,7 +97,7 @@ impl RankStanding {
 }
 
 /// Returns true if a rank does not sleep in the runtime. What wakes it for a moment, such as a question of a rank that waits for
-/// it or the end of a short sleep, does not count.
+/// it or the end of a short sleep, does not count, unless the rank hardly sleeps.
 fn is_outside(before: Option<&RankView>, view: &RankView, percent: u32) -> bool {
     let is_elsewhere = view.snapshot.phase == RankPhase::Elsewhere;
     let before = match before {
@@ -107,8 +107,10 @@ fn is_outside(before: Option<&RankView>, view: &RankView, percent: u32) -> bool 
     if before.is_current && percent < COMPUTES_PERCENT {
         return before.snapshot.phase == RankPhase::Elsewhere;
     }
-    let has_slept_since =
-        before.snapshot.number != view.snapshot.number && percent < MOSTLY_COMPUTES_PERCENT;
+    // The share is that of all threads, so it says nothing of a rank of which one thread awaits an operation.
+    let awaits = view.snapshot.waits.iter().any(|wait| wait.is_awaited);
+    let has_slept_since = before.snapshot.number != view.snapshot.number
+        && (awaits || percent < MOSTLY_COMPUTES_PERCENT);
     is_elsewhere || !has_slept_since
 }
 

@@ -434,10 +434,9 @@ fn a_rank_that_leaves_the_runtime_or_comes_back_has_ended_no_operation() {
 }
 
 #[test]
-fn a_rank_that_sleeps_again_and_again_in_the_runtime_computes_only_if_it_has_not_slept_between_the_looks()
- {
-    let told = |slept: u64, percent| {
-        let mut sleeper = rank(1, 2, Vec::new());
+fn a_rank_that_sleeps_again_and_again_in_the_runtime_computes_only_if_it_hardly_sleeps() {
+    let told_with = |waits, slept: u64, percent| {
+        let mut sleeper = rank(1, 2, waits);
         let views = sleeper.view.iter_mut().chain(&mut sleeper.before);
         views.for_each(|view| view.is_current = false);
         if let Ok(view) = &mut sleeper.view {
@@ -450,11 +449,17 @@ fn a_rank_that_sleeps_again_and_again_in_the_runtime_computes_only_if_it_has_not
         let waiter = rank(0, 2, vec![wait(WaitKind::Collective, None, "barrier", 40)]);
         report(vec![waiter, sleeper]).verdict
     };
+    let told = |slept, percent| told_with(Vec::new(), slept, percent);
     let idle = "; it awaits something that is not communication";
     assert!(told(10, 7).ends_with(idle), "{}", told(10, 7));
+    assert!(told(10, 60).ends_with(idle), "{}", told(10, 60));
     let computes = "verdict: rank 1 computes for 42 s without awaiting communication";
     assert!(told(0, 7).starts_with(computes), "{}", told(0, 7));
     assert!(told(10, 97).starts_with(computes), "{}", told(10, 97));
+    // Other threads of the rank may compute meanwhile.
+    let receive = vec![wait(WaitKind::Recv, Some(0), "recv", 41)];
+    let told = told_with(receive, 10, 97);
+    assert!(!told.contains(" computes "), "{told}");
 }
 
 #[test]
