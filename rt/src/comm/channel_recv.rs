@@ -208,7 +208,7 @@ impl<B> ChannelRecv<B> {
 impl<B> Drop for ChannelRecv<B> {
     #[inline(always)]
     fn drop(&mut self) {
-        // One comparison is enough for a future that has completed, as for a send.
+        // One comparison is enough for a receive in place that has completed, as for a send.
         if self.state.is_some() {
             self.drop_state();
         }

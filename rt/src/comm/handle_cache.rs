@@ -247,6 +247,20 @@ mod tests {
     }
 
     #[test]
+    fn a_burst_of_receives_leaves_a_bounded_number_of_spares() {
+        let runtime = Runtime::builder().init().unwrap();
+        let world = runtime.world();
+        runtime.block_on(async {
+            let posted = (0..2 * SPARE_MAX).map(|_| world.recv_into(0, 1, [0_u8; 1]));
+            for receive in posted.collect::<Vec<_>>() {
+                world.send(0, 1, [7_u8; 1]).await.expect("this rank lives");
+                receive.await.expect("this rank lives");
+            }
+            assert_eq!(spares(), SPARE_MAX);
+        });
+    }
+
+    #[test]
     fn a_call_is_kept_only_beside_handles_and_not_after_block_on() {
         let program = Arc::new(CollectiveProgram::empty(0, 1));
         cache_call(call_allocation(&program));

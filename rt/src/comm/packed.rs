@@ -60,9 +60,10 @@ impl Comm {
     /// The elements are packed before this call returns, and the operation owns the copy. So `array` is free at once, and
     /// several parts of it can be in flight. The receiver need not use a layout: the message is an ordinary one.
     ///
-    /// Ranks of one node share some memory for packed copies. If there is room for a long message, the send completes at once.
-    /// Otherwise it completes when it is received, as with [`send`](Self::send), so a program must not rely on that. A send that
-    /// completes at once does not report that its receiver fails later.
+    /// Ranks of one node share memory for packed copies. A long message of at most 4 MiB completes at once if there is room for
+    /// it. Otherwise the send completes as one by [`send`](Self::send): a short message at once, a long one when its receiver
+    /// takes it. So a program must not count on a send that completes before its receive is posted. A send that has completed
+    /// does not report that its receiver fails later.
     ///
     /// A send to `None` completes at once, as with [`send`](Self::send).
     ///
@@ -207,8 +208,8 @@ pub(super) fn make_room<T: Wire>(scratch: &mut Vec<T>, len: usize) {
 }
 
 impl<T: Wire> RecvPackedOp<T> {
-    /// Returns true if a message has arrived, or the receive has failed. Awaiting may still wait until the sender has packed the
-    /// message, or until its bytes are here.
+    /// Returns true if a message has arrived, or the receive has failed or is from no rank. Awaiting may still wait until the
+    /// sender has packed the message. If this rank cannot read it in place, that returns false again until the bytes are here.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.found.is_some() || self.recv.is_done()

@@ -16,7 +16,9 @@ const PUBLISHED_TOGETHER: usize = 8 << 10;
 
 /// The elements of a message that [`Comm::send_packed`] has packed.
 ///
-/// It is a slice of them. Long messages to ranks of the same node are packed where the receiver can read them in place.
+/// It dereferences to a slice of them. A long message to a rank of the same node is packed into shared memory, of which a rank
+/// has 16 blocks. A `PackedCopy` keeps its block, and so does a [`SendOp`] that is not awaited. Drop both before the next
+/// exchange: without a free block, later messages are copied on their way.
 pub struct PackedCopy<T: Wire>(PackedMemory<T>);
 
 enum PackedMemory<T: Wire> {
@@ -83,7 +85,7 @@ impl Comm {
 
 /// Packs the elements of a layout into a block, and publishes them piece by piece.
 fn pack_into_block<T: Wire>(layout: &NestedLayout, array: &[T], block: &PackingBlock) {
-    let together = (PUBLISHED_TOGETHER / size_of::<T>()).max(1);
+    let together = PUBLISHED_TOGETHER.div_ceil(size_of::<T>());
     let (mut packed, mut published) = (0, 0);
     // A long row comes at once, so it is cut.
     layout.visit_packed(array, |elems| {

@@ -115,8 +115,8 @@ impl OpTable {
         })
     }
 
-    /// Returns the number of slots in blocks, and how many slots are in use. The expected receive counts as the unused first
-    /// slot, also before there is a block.
+    /// Returns the number of slots in blocks, and how many slots are in use. The expected receive takes the place of
+    /// the first slot of the blocks, which is never used. Before there is a block, one of no slots may be in use.
     pub(crate) fn room(&self) -> (usize, usize) {
         let room = self.blocks.len() * BLOCK;
         let unused = self.free.len() + usize::from(room > 0);

@@ -1,7 +1,8 @@
 //! What the pictures of all commands share: colors on a light and on a dark page, and text.
 
-/// A style sheet with which a picture is light or dark like the reader's other pages. Text and `currentColor` are dark on a light
-/// page and light on a dark one. Paper and rules have their light colors as attributes, too, for viewers without style sheets.
+/// A style sheet with which a picture is light or dark, as the reader's browser prefers. Text and `currentColor` are dark on a
+/// light page and light on a dark one. Paper and rules have their light colors as attributes, too, for viewers without style
+/// sheets.
 pub(crate) const STYLE: &str = "\
 <style>
   svg { color: #24292f; fill: currentColor; }

@@ -4,7 +4,8 @@
 //! has dropped the communicator, or has not made its handle yet, does not know the other members, and answers so. Once a member
 //! has failed or answered so, each rank that knows notifies the next member beyond it. So any two living members that are next
 //! to each other on the ring notify each other, whichever ranks fail and leave. All members know after about log₂ size messages
-//! in a row, and no rank sends more than 2 log₂ size messages, plus two for each member that failed or had left.
+//! in a row, and no rank sends more than 2 log₂ size messages, plus two for each member that failed or has no handle, and an
+//! answer to each rank that notifies it while it has none itself.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -37,7 +38,7 @@ pub(super) struct RevocationSpread {
     ctx: u32,
     group: RankGroup,
     notified: BTreeSet<WorldRank>,
-    /// Notified members that had left the communicator before.
+    /// Notified members that answered that they do not know the others.
     left: BTreeSet<WorldRank>,
 }
 
@@ -159,7 +160,7 @@ impl RecoveryPart<'_> {
         self.spread(|spread| spread.group.contains(rank));
     }
 
-    /// Notifies the members beyond one that had left before this rank notified it.
+    /// Notifies the members beyond one that has answered that it does not know the others.
     fn note_left(&mut self, ctx: u32, rank: WorldRank) {
         let spreads = self.recovery.get_mut().map(|state| &mut state.spreads);
         let spread = spreads.and_then(|all| all.iter_mut().find(|spread| spread.ctx == ctx));

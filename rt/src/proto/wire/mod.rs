@@ -481,7 +481,7 @@ impl RevokeHeader {
         }
     }
 
-    /// Returns the answer of a rank that has left the communicator.
+    /// Returns the answer of a rank that has left the communicator, or is not in it yet.
     pub(crate) fn left(ctx: u32) -> Self {
         Self {
             left: 1,

@@ -74,6 +74,25 @@ fn a_rank_that_has_left_passes_a_revocation_on_when_one_fails_that_it_had_notifi
 }
 
 #[test]
+fn a_rank_that_has_revoked_many_communicators_still_passes_the_first_one_on() {
+    let mut ranks = lone_survivors(SIZE);
+    let (first, many) = (4, 300);
+    for rank in [0, 3, 5] {
+        let groups = &mut ranks[rank].core.common.groups;
+        groups.join(first, &RankGroup::First(SIZE));
+    }
+    ranks[0].revoke_context(first);
+    for ctx in (first + 2..).step_by(2).take(many) {
+        let groups = &mut ranks[0].core.common.groups;
+        groups.join(ctx, &RankGroup::First(SIZE));
+        ranks[0].revoke_context(ctx);
+    }
+    run(&mut ranks);
+    let knows = |rank: usize| ranks[rank].core.common.is_void(first);
+    assert!(knows(3) && knows(5));
+}
+
+#[test]
 fn a_rank_that_revokes_and_leaves_answers_nothing_so_that_few_messages_are_sent() {
     let mut ranks = lone_survivors(SIZE);
     for rank in &mut ranks {
