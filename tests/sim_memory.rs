@@ -35,7 +35,7 @@ async fn look(world: Comm) {
 }
 
 #[test]
-fn an_idle_rank_takes_at_most_two_and_a_quarter_kibibytes() {
+fn an_idle_rank_takes_at_most_two_and_three_quarters_kibibytes() {
     const RANKS: u32 = 16_384;
     let before = resident();
     // All ranks but one wait for messages that never come, and the simulation ends with a report of that.
@@ -49,5 +49,5 @@ fn an_idle_rank_takes_at_most_two_and_a_quarter_kibibytes() {
     assert!(matches!(ended, Err(SimError::Deadlock(_))), "{ended:?}");
     let each = (ASLEEP.load(Ordering::Relaxed) - before) / u64::from(RANKS);
     println!("{each} bytes for each of {RANKS} ranks, their functions and communicators included");
-    assert!(each <= 2304, "{each} bytes for each idle rank");
+    assert!(each <= 2816, "{each} bytes for each idle rank");
 }
