@@ -76,11 +76,11 @@ pub(crate) async fn play(role: &str, world: &Comm) -> Result<(), ripstop::Error>
             pending().await
         }
         ("killed_inline", 0) => {
-            let sent = world.send(1, 4, vec![0_u64; 1 << 17]);
-            sent.await.map_err(|_| unsent())?;
+            send_to_waiting(world).await?;
             pending().await
         }
         ("killed_inline", _) => {
+            world.recv::<u64>(0, 3).await?;
             world.recv::<u64>(0, 4).await?; // recv before the loop
             compute()
         }
@@ -104,6 +104,17 @@ pub(crate) async fn play(role: &str, world: &Comm) -> Result<(), ripstop::Error>
         },
         _ => wait_for_ever(),
     }
+    Ok(())
+}
+
+/// Sends two messages to rank 1, which waits for the second one: an operation that waits for nothing is not recorded.
+async fn send_to_waiting(world: &Comm) -> Result<(), ripstop::Error> {
+    let message = || vec![0_u64; 1 << 17];
+    let first = world.send(1, 3, message());
+    first.await.map_err(|_| unsent())?;
+    world.sleep(Duration::from_millis(500)).await;
+    let second = world.send(1, 4, message());
+    second.await.map_err(|_| unsent())?;
     Ok(())
 }
 

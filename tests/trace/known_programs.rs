@@ -192,28 +192,47 @@ fn the_launcher_prints_the_profile_and_leaves_no_traces() {
     assert_eq!(std::fs::read_dir(temporary).unwrap().count(), 0);
 }
 
+/// Returns the operations of a kind that were started at the line with this comment.
+fn ops_at(content: &TraceContent, kind: TracedKind, comment: &str) -> Vec<TracedOp> {
+    let at = place(comment);
+    let fits = |op: &&TracedOp| op.kind == kind && content.text(op.at) == at;
+    content.ops.iter().filter(fits).copied().collect()
+}
+
 #[test]
 fn epochs_of_windows_and_waits_for_them_are_recorded_and_exposed() {
-    let folder = TraceFolder::new("windows");
-    let table = ripstop_json(&["trace", "--json"], &folder.trace(2, "windows"));
-    let content = folder.content(0);
-    let of = |kind: TracedKind, comment: &str| -> Vec<TracedOp> {
-        let at = place(comment);
-        let fits = |op: &&TracedOp| op.kind == kind && content.text(op.at) == at;
-        content.ops.iter().filter(fits).copied().collect()
+    // A busy machine may keep rank 0 from a processor until rank 1 has computed, and then rank 0 waits for nothing.
+    let run = |number: usize| {
+        let folder = TraceFolder::new(&format!("windows-{number}"));
+        let table = ripstop_json(&["trace", "--json"], &folder.trace(2, "windows"));
+        (table, folder.content(0))
     };
-    let mut waited = 0;
-    for (comment, name) in [
+    let waits = [
         ("waits in a fence", "fence"),
         ("waits for a post", "start"),
         ("waits for a lock", "lock_exclusive"),
-    ] {
-        let waits = of(TracedKind::WindowWait, comment);
-        let first = waits.iter().find(|op| content.text(op.name) == name);
-        let first = first.unwrap_or_else(|| panic!("no {name} in {content:?}"));
-        assert!(first.waited() > 0 && first.flags == 0, "{first:?}");
-        waited += first.waited();
+    ];
+    let waits_of = |content: &TraceContent| -> Option<Vec<TracedOp>> {
+        let first_of = |&(comment, name): &(&str, &str)| {
+            let waits = ops_at(content, TracedKind::WindowWait, comment);
+            let mut its = waits.into_iter();
+            its.find(|op| content.text(op.name) == name)
+        };
+        waits.iter().map(first_of).collect()
+    };
+    let (table, content, first) = (0..5)
+        .map(run)
+        .find_map(|(table, content)| {
+            let first = waits_of(&content)?;
+            Some((table, content, first))
+        })
+        .expect("rank 0 waits for rank 1 three times in one of five runs");
+    let mut waited = 0;
+    for wait in first {
+        assert!(wait.waited() > 0 && wait.flags == 0, "{wait:?}");
+        waited += wait.waited();
     }
+    let of = |kind: TracedKind, comment: &str| ops_at(&content, kind, comment);
     assert!(
         table["ranks"][0]["exposed_ns"].as_u64().unwrap() >= waited,
         "{table}"
