@@ -202,8 +202,8 @@ fn ranks_and_times_are_cut_out_and_what_is_left_out_is_said() {
     assert!(picture.contains(">rank 1<") && !picture.contains(">rank 0<"));
     let output = ripstop(&["trace", "--max-mib", "1", "--svg", svg], &trace);
     let text = text_of(&output);
-    // A mebibyte has room for so many, except those that began in the same nanosecond as the first one that has none. Each rank has
-    // sent and received, and then has been in a barrier.
+    // A mebibyte has room for so many, except those that began in the same nanosecond as the first one that has none. Each rank
+    // has sent and received, and then has been in a barrier.
     let (room, all) = ((1 << 20) / 300, 2 * (2 * STREAM + 1));
     let (_, said) = text.split_once("the first ").expect("how many are shown");
     let (shown, said) = said.split_once(' ').expect("a number");
