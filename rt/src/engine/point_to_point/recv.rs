@@ -13,7 +13,7 @@ use crate::{
     },
     error::ErrorKind,
     group::WorldRank,
-    ops::{InboundTransfer, MessageStatus, OpInfo, OpState, ReservedMessage},
+    ops::{InboundTransfer, MessageStatus, OpState, ReservedMessage},
     proto::{
         matching::{ArrivalNumber, ArrivalOutcome, MessageEnvelope, PostOutcome, RecvPattern},
         path::MessagePath,
@@ -281,81 +281,6 @@ impl PointToPoint {
                 .recall_buffer(op, Some(ReservedMessage { stored, arrival }));
         }
         Ok(())
-    }
-
-    /// Stores a message that is not in the queue any more, or never was. Returns its index.
-    fn store_unqueued(
-        &mut self,
-        envelope: MessageEnvelope,
-        sig: u64,
-        content: &MessageBody<'_>,
-    ) -> u32 {
-        let body = self.messages.keep(content);
-        let charged = content.counts() && self.common.charge(envelope.source, content);
-        self.messages.store(StoredMessage {
-            envelope,
-            sig,
-            body,
-            place: None,
-            withdrawn: false,
-            charged,
-        })
-    }
-
-    /// Gives a probe the message itself, or a receive that reads it in place.
-    fn give_to_probe(
-        &mut self,
-        op: OpId,
-        envelope: MessageEnvelope,
-        arrival: ArrivalNumber,
-        sig: u64,
-        content: &MessageBody<'_>,
-    ) {
-        let stored = Some(self.store_unqueued(envelope, sig, content));
-        let bytes = usize::try_from(content.bytes()).unwrap_or(usize::MAX);
-        self.common.complete_op(
-            op,
-            Ok(MessageStatus {
-                source: envelope.source,
-                tag: envelope.tag,
-                bytes,
-                arrival,
-                stored,
-            }),
-        );
-    }
-
-    /// Takes the earliest message that a probe matches out of the queue.
-    pub(crate) fn try_probe(&mut self, info: &OpInfo) -> Option<MessageStatus> {
-        let Some(found) = self.matching.peek(info.want()) else {
-            let seeks = self.fetches.is_active();
-            return seeks.then(|| self.fetch_for_probe(info)).flatten();
-        };
-        let taken = self.matching.take(found.at)?;
-        let message = self.messages.get(taken.message);
-        message.place = None;
-        let MessageEnvelope { source, tag, .. } = taken.envelope;
-        let bytes = usize::try_from(message.body.as_message_body().bytes()).unwrap_or(usize::MAX);
-        let (arrival, stored) = (taken.arrival, Some(taken.message));
-        Some(MessageStatus {
-            source,
-            tag,
-            bytes,
-            arrival,
-            stored,
-        })
-    }
-
-    /// Receives a probed message.
-    pub(crate) fn recv_probed(&mut self, op: OpId, stored: u32, arrival: ArrivalNumber) {
-        let message = self.messages.take(stored);
-        self.deliver_stored(op, message, arrival);
-    }
-
-    /// Puts a probed message that will not be received back in its place.
-    pub(crate) fn return_probed(&mut self, stored: u32, arrival: ArrivalNumber) {
-        let message = self.messages.take(stored);
-        self.put_back(message, arrival);
     }
 
     /// Chooses how the bytes of an offer travel, and requests them.
