@@ -14,6 +14,11 @@ fn knows(rank: &LoneSurvivor) -> bool {
     rank.core.common.is_void(COMM)
 }
 
+/// Gives a rank a handle of another communicator of all ranks.
+fn join(rank: &mut LoneSurvivor, ctx: u32) {
+    rank.core.common.groups.join(ctx, &RankGroup::First(SIZE));
+}
+
 fn run(ranks: &mut [LoneSurvivor]) {
     settle(|| {
         ranks
@@ -42,10 +47,9 @@ fn ranks_hear_of_a_revocation_although_all_that_would_notify_them_have_left() {
 #[test]
 fn ranks_hear_that_the_world_is_revoked_although_all_others_have_no_handle_of_it() {
     let (world, mut ranks) = (0, lone_survivors(SIZE));
-    for rank in [0, 3, 5] {
-        let groups = &mut ranks[rank].core.common.groups;
-        groups.join(world, &RankGroup::First(SIZE));
-    }
+    [0, 3, 5]
+        .iter()
+        .for_each(|&rank| join(&mut ranks[rank], world));
     ranks[0].revoke_context(world);
     run(&mut ranks);
     let knows = |rank: usize| ranks[rank].core.common.is_void(world);
@@ -77,14 +81,12 @@ fn a_rank_that_has_left_passes_a_revocation_on_when_one_fails_that_it_had_notifi
 fn a_rank_that_has_revoked_many_communicators_still_passes_the_first_one_on() {
     let mut ranks = lone_survivors(SIZE);
     let (first, many) = (4, 300);
-    for rank in [0, 3, 5] {
-        let groups = &mut ranks[rank].core.common.groups;
-        groups.join(first, &RankGroup::First(SIZE));
-    }
+    [0, 3, 5]
+        .iter()
+        .for_each(|&rank| join(&mut ranks[rank], first));
     ranks[0].revoke_context(first);
     for ctx in (first + 2..).step_by(2).take(many) {
-        let groups = &mut ranks[0].core.common.groups;
-        groups.join(ctx, &RankGroup::First(SIZE));
+        join(&mut ranks[0], ctx);
         ranks[0].revoke_context(ctx);
     }
     run(&mut ranks);
