@@ -40,8 +40,8 @@
 //! it), `recv` (matching and the copy) and `unexpected` (no receive waits; `message` is the store). A long one: `rendezvous`,
 //! then `split_rendezvous`. `arrivals` lists the kinds of headers, and `peer_down`, `refuse` and `unreceived` say how things end
 //! otherwise. `unexpected_quota` and `out_of_order_fetch` bound what is stored. `probed` has messages that are out of the queue
-//! and stay in the store, and `read_in_place` those that are read in their sender's memory. All others are shorter ways, which can
-//! be read last: `expected_recv`, `message_runs`, `own_messages`, `hw_matching` and `placed_recv`.
+//! and stay in the store, and `read_in_place` those that are read in their sender's memory. All others are shorter ways, which
+//! can be read last: `expected_recv`, `message_runs`, `own_messages`, `hw_matching` and `placed_recv`.
 //!
 //! Of the rest of the runtime, you need the states (rt/src/ops/op_state.rs), the headers (rt/src/proto/wire), and the rules that
 //! are pure: rt/src/proto/matching, rt/src/proto/header_quota and rt/src/proto/channel.
