@@ -152,8 +152,8 @@ impl Drop for Corridor {
 // ANCHOR: abilities
 impl DriverAbilities for Corridor {
     lacks_abilities! {
-        event_counters, task_lists, tag_matching, named_slots, mapped_memory, node_memory, peer_paths, connect_ahead,
-        failure_watch, guarded_memory,
+        event_counters, task_lists, tag_matching, named_slots, peer_turns, mapped_memory, node_memory, peer_paths,
+        connect_ahead, failure_watch, guarded_memory,
     }
 }
 // ANCHOR_END: abilities

@@ -67,7 +67,7 @@ impl Driver for MpcDriver {
 
 impl DriverAbilities for MpcDriver {
     passes_abilities! {
-        driver: event_counters, task_lists, tag_matching, named_slots, mapped_memory, node_memory, peer_paths, connect_ahead,
-        failure_watch, guarded_memory,
+        driver: event_counters, task_lists, tag_matching, named_slots, peer_turns, mapped_memory, node_memory,
+        peer_paths, connect_ahead, failure_watch, guarded_memory,
     }
 }

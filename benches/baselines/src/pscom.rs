@@ -445,7 +445,8 @@ impl DriverAbilities for PscomDriver {
     }
 
     passes_abilities! {
-        driver: event_counters, task_lists, named_slots, mapped_memory, node_memory, peer_paths, connect_ahead, guarded_memory,
+        driver: event_counters, task_lists, named_slots, peer_turns, mapped_memory, node_memory, peer_paths, connect_ahead,
+        guarded_memory,
     }
 
     lacks_abilities! { tag_matching }

@@ -24,8 +24,8 @@ use crate::{
         AbilitySummary, ArmResult, Caps, CommandToken, ConnectAhead, DownCause, DownEvidence,
         Driver, DriverAbilities, DriverCommand, EventCounters, FailureWatch, GuardedMemory,
         ListLimits, LocalRange, MappedMemory, NamedSlots, NodeMemory, NullDriver, PeerPaths,
-        PostResult, PreparedEndpoint, Sink, TagBuffer, TagMatching, TaskLists, TurnProgress,
-        WakeSource, WorldRank,
+        PeerTurns, PostResult, PreparedEndpoint, Sink, TagBuffer, TagMatching, TaskLists,
+        TurnProgress, WakeSource, WorldRank,
     },
     memory::{MemoryRegion, RemoteRegion},
     offload::TriggeredTask,
@@ -239,6 +239,14 @@ impl Driver for DeferredDriver {
     }
 
     #[inline]
+    fn post_message(&mut self, to: WorldRank, header: &[u8], body: &[u8]) -> bool {
+        match &mut self.way {
+            DeferredState::Joined(driver) => driver.post_message(to, header, body),
+            DeferredState::Joining(_) => false,
+        }
+    }
+
+    #[inline]
     fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> TurnProgress {
         match &mut self.way {
             DeferredState::Joined(driver) => match &mut self.processes {
@@ -363,6 +371,11 @@ impl DriverAbilities for DeferredDriver {
     /// Before the driver is connected there are no peers to write to slots.
     fn named_slots(&mut self) -> Option<&mut dyn NamedSlots> {
         self.there()?.named_slots()
+    }
+
+    /// Before the driver is connected there are no peers to look at.
+    fn peer_turns(&mut self) -> Option<&mut dyn PeerTurns> {
+        self.there()?.peer_turns()
     }
 
     /// Before the driver is connected, all peers are alike.

@@ -79,8 +79,8 @@ impl DriverAbilities for Noted {
     }
 
     lacks_abilities! {
-        event_counters, task_lists, tag_matching, named_slots, mapped_memory, node_memory, peer_paths, failure_watch,
-        guarded_memory,
+        event_counters, task_lists, tag_matching, named_slots, peer_turns, mapped_memory, node_memory, peer_paths,
+        failure_watch, guarded_memory,
     }
 }
 

@@ -5,8 +5,8 @@
 use std::{fmt, io, sync::Weak};
 
 use super::{
-    Caps, CommandToken, DownEvidence, DriverCommand, LocalRange, PayloadView, PostResult, SlotName,
-    SlotReceipt, TagBuffer, WorldRank,
+    Caps, CommandToken, DownEvidence, DriverCommand, LocalRange, PayloadView, PostResult, Sink,
+    SlotName, SlotReceipt, TagBuffer, WorldRank,
 };
 use crate::{
     memory::{MemoryRegion, RemoteRegion},
@@ -30,6 +30,9 @@ pub trait DriverAbilities {
 
     /// Returns the named slots for short messages.
     fn named_slots(&mut self) -> Option<&mut dyn NamedSlots>;
+
+    /// Returns turns for single peers.
+    fn peer_turns(&mut self) -> Option<&mut dyn PeerTurns>;
 
     /// Returns access to peers' memory by loads and stores.
     fn mapped_memory(&mut self) -> Option<&mut dyn MappedMemory>;
@@ -201,6 +204,16 @@ pub trait NamedSlots {
     fn are_slots_behind(&self, from: WorldRank) -> bool;
 }
 
+/// Turns for a caller that waits for a message of one peer, at a fraction of the cost of
+/// [`Driver::progress`](super::Driver::progress).
+pub trait PeerTurns {
+    /// Hands at most one arrival of this peer to `sink`, and returns how many.
+    ///
+    /// Messages of the peer keep their order, whichever kind of turn hands them out. The call does nothing else that a turn does,
+    /// so the caller must also make turns.
+    fn progress_from(&mut self, from: WorldRank, sink: &mut dyn Sink) -> u32;
+}
+
 /// Peers' memory as mapped into this process.
 ///
 /// Words that different ranks write should be in different cache lines if the driver has this ability.
@@ -321,8 +334,8 @@ pub struct AbilitySummary {
 ///
 /// impl DriverAbilities for Plain {
 ///     lacks_abilities! {
-///         event_counters, task_lists, tag_matching, named_slots, mapped_memory, node_memory, peer_paths, connect_ahead,
-///         failure_watch, guarded_memory,
+///         event_counters, task_lists, tag_matching, named_slots, peer_turns, mapped_memory, node_memory, peer_paths,
+///         connect_ahead, failure_watch, guarded_memory,
 ///     }
 /// }
 ///
@@ -359,6 +372,9 @@ macro_rules! ability_method {
     };
     ($how:tt named_slots) => {
         $crate::ability_method! { $how named_slots NamedSlots }
+    };
+    ($how:tt peer_turns) => {
+        $crate::ability_method! { $how peer_turns PeerTurns }
     };
     ($how:tt mapped_memory) => {
         $crate::ability_method! { $how mapped_memory MappedMemory }

@@ -15,6 +15,7 @@
 //! - If it runs task lists, which counters start: [`TaskLists`].
 //! - If its adapter matches tags: [`TagMatching`].
 //! - If ranks have slots in which the receiver looks for short messages by name: [`NamedSlots`].
+//! - If it can look for messages of one peer alone: [`PeerTurns`].
 //! - If it maps memory of peers: [`MappedMemory`].
 //! - If the ranks of a node map memory of each other: [`NodeMemory`].
 //! - If it reaches peers by several paths: [`PeerPaths`].
@@ -49,8 +50,8 @@ use std::{fmt, io};
 pub use self::{
     abilities::{
         AbilitySummary, AccessPolicy, ConnectAhead, DriverAbilities, EventCounters, FailureWatch,
-        GuardedMemory, ListLimits, MappedMemory, NamedSlots, NodeMemory, PeerPaths, TagMatching,
-        TaskLists,
+        GuardedMemory, ListLimits, MappedMemory, NamedSlots, NodeMemory, PeerPaths, PeerTurns,
+        TagMatching, TaskLists,
     },
     caps::{Caps, DriverCost},
     command::{AtomicOp, DriverCommand, MessagePlace, PostResult, TagBuffer},
@@ -94,6 +95,15 @@ pub trait Driver: DriverAbilities + Send + fmt::Debug {
     /// A driver may keep short commands until the next [`progress`](Self::progress) or [`arm`](Self::arm), to send several
     /// together, unless the caller has armed it and not called `progress` since.
     fn post<'a>(&mut self, command: DriverCommand<'a>) -> PostResult<'a>;
+
+    /// Does the same as [`post`](Self::post) with a [`DriverCommand::Message`]. Returns false if there is no room.
+    ///
+    /// A driver whose short messages take less time than a command can be taken apart writes this method itself.
+    #[inline]
+    fn post_message(&mut self, to: WorldRank, header: &[u8], body: &[u8]) -> bool {
+        let message = DriverCommand::Message { to, header, body };
+        matches!(self.post(message), PostResult::Posted)
+    }
 
     /// Hands about `budget` arrivals and completions to `sink`, and advances copies in flight.
     fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> TurnProgress;

@@ -149,7 +149,7 @@ impl DriverAbilities for NullDriver {
 
     // Without peers there is nothing to match, to map or to connect to, and no command that must be checked.
     lacks_abilities! {
-        tag_matching, named_slots, mapped_memory, node_memory, peer_paths, connect_ahead, guarded_memory,
+        tag_matching, named_slots, peer_turns, mapped_memory, node_memory, peer_paths, connect_ahead, guarded_memory,
     }
 }
 

@@ -23,7 +23,7 @@
 ///
 /// impl DriverAbilities for CountedPosts {
 ///     passes_abilities! {
-///         driver: event_counters, task_lists, tag_matching, named_slots, mapped_memory, node_memory, peer_paths,
+///         driver: event_counters, task_lists, tag_matching, named_slots, peer_turns, mapped_memory, node_memory, peer_paths,
 ///         connect_ahead, failure_watch, guarded_memory,
 ///     }
 /// }

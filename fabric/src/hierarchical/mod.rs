@@ -27,8 +27,8 @@ use crate::{
     driver::{
         ArmResult, Caps, CommandToken, ConnectAhead, DownCause, DownEvidence, Driver,
         DriverAbilities, DriverCommand, FailureWatch, LocalRange, NamedSlots, NodeMemory,
-        PayloadView, PeerPaths, PostResult, Sink, SlotName, SlotReceipt, TagBuffer, TagMatching,
-        TurnProgress, WakeSource, WorldRank,
+        PayloadView, PeerPaths, PeerTurns, PostResult, Sink, SlotName, SlotReceipt, TagBuffer,
+        TagMatching, TurnProgress, WakeSource, WorldRank,
     },
     memory::{MemoryRegion, RemoteRegion},
     passes_abilities,
@@ -160,6 +160,16 @@ impl HierarchicalDriver {
 
     #[inline]
     fn turn_intra(&mut self, budget: u32, sink: &mut dyn Sink) -> u32 {
+        self.look_at_node(sink, |intra, hears| intra.progress(budget, hears).events)
+    }
+
+    /// Calls `look` with the driver of the node, and a sink for what it reports.
+    #[inline]
+    fn look_at_node<R>(
+        &mut self,
+        sink: &mut dyn Sink,
+        look: impl FnOnce(&mut Shm, &mut dyn Sink) -> R,
+    ) -> R {
         let mut hears = LevelSink {
             level: NetworkLevel::Intra,
             sink,
@@ -168,7 +178,7 @@ impl HierarchicalDriver {
             pending_down: &mut self.pending_down,
             unreachable: &mut Vec::new(),
         };
-        self.intra.progress(budget, &mut hears).events
+        look(&mut self.intra, &mut hears)
     }
 
     /// Makes a turn of the network's driver. Then reports the ranks that had left before, if nothing more of them arrived.
@@ -231,6 +241,13 @@ impl Driver for HierarchicalDriver {
                 rename(&mut command, to);
                 PostResult::Full(command)
             }
+        }
+    }
+    #[inline]
+    fn post_message(&mut self, to: WorldRank, header: &[u8], body: &[u8]) -> bool {
+        match self.place(to) {
+            Some(place) => self.intra.post_message(place, header, body),
+            None => self.inter.post_message(to, header, body),
         }
     }
 
@@ -315,6 +332,11 @@ impl DriverAbilities for HierarchicalDriver {
 
     #[inline]
     fn named_slots(&mut self) -> Option<&mut dyn NamedSlots> {
+        Some(self)
+    }
+
+    #[inline]
+    fn peer_turns(&mut self) -> Option<&mut dyn PeerTurns> {
         Some(self)
     }
 
@@ -461,6 +483,16 @@ impl NamedSlots for HierarchicalDriver {
     fn are_slots_behind(&self, from: WorldRank) -> bool {
         let place = self.place(from);
         place.is_some_and(|from| self.intra.are_slots_behind(from))
+    }
+}
+
+impl PeerTurns for HierarchicalDriver {
+    #[inline]
+    fn progress_from(&mut self, from: WorldRank, sink: &mut dyn Sink) -> u32 {
+        let place = self.place(from);
+        place.map_or(0, |from| {
+            self.look_at_node(sink, |intra, hears| intra.progress_from(from, hears))
+        })
     }
 }
 

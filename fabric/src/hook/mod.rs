@@ -270,7 +270,7 @@ impl DriverAbilities for HookDriver {
     // - Tag matching: held or duplicated messages are posted like all others, so the tags are lost.
     // - Named slots: a message in a slot would pass the hook unseen. Without slots, the caller sends it as a message.
     // - Mapped memory and node memory: loads and stores would pass the hook unseen. Without them, the caller posts commands.
-    lacks_abilities! { tag_matching, named_slots, mapped_memory, node_memory }
+    lacks_abilities! { tag_matching, named_slots, peer_turns, mapped_memory, node_memory }
 }
 
 /// Sends all held messages, as far as there is room, so that a proper close loses only messages that a fault has dropped.

@@ -153,8 +153,8 @@ impl DriverAbilities for LoopbackDriver {
     }
 
     lacks_abilities! {
-        task_lists, tag_matching, named_slots, mapped_memory, node_memory, peer_paths, connect_ahead, failure_watch,
-        guarded_memory,
+        task_lists, tag_matching, named_slots, peer_turns, mapped_memory, node_memory, peer_paths, connect_ahead,
+        failure_watch, guarded_memory,
     }
 }
 

@@ -283,7 +283,7 @@ impl DriverAbilities for Portals {
     }
 
     lacks_abilities! {
-        named_slots, mapped_memory, node_memory, peer_paths, connect_ahead, guarded_memory,
+        named_slots, peer_turns, mapped_memory, node_memory, peer_paths, connect_ahead, guarded_memory,
     }
 }
 

@@ -7,7 +7,7 @@ use super::{LinkOutcome, Shm, board::index};
 use crate::{
     driver::{
         Driver, DriverAbilities, EventCounters, LocalRange, MappedMemory, NamedSlots, NodeMemory,
-        PayloadView, SlotName, SlotReceipt, WorldRank,
+        PayloadView, PeerTurns, Sink, SlotName, SlotReceipt, WorldRank,
     },
     lacks_abilities,
     memory::{MemoryRegion, RemoteRegion},
@@ -21,6 +21,11 @@ impl DriverAbilities for Shm {
 
     #[inline]
     fn named_slots(&mut self) -> Option<&mut dyn NamedSlots> {
+        Some(self)
+    }
+
+    #[inline]
+    fn peer_turns(&mut self) -> Option<&mut dyn PeerTurns> {
         Some(self)
     }
 
@@ -52,6 +57,18 @@ impl MappedMemory for Shm {
         let counter = self.counter(of.0, key).ok()?;
         let link = self.links[index(of.0)].as_deref();
         Some(counter.fenced_by_owner(link.is_some_and(|link| !link.fences())))
+    }
+}
+
+impl PeerTurns for Shm {
+    #[inline]
+    fn progress_from(&mut self, from: WorldRank, sink: &mut dyn Sink) -> u32 {
+        let Some(at) = self.inbound_of(from.0) else {
+            return 0;
+        };
+        let events = self.receive_from(at, 1, sink).unwrap_or(0);
+        self.unchecked += events;
+        events
     }
 }
 

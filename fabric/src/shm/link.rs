@@ -195,14 +195,6 @@ impl ShmLink {
         }
     }
 
-    /// Prefetches the next slot after messages of this peer arrived, because they are often answered.
-    #[inline]
-    pub(super) fn prefetch_next_slot(&self) {
-        if let Some(out) = &self.out {
-            out.prefetch_next_slot();
-        }
-    }
-
     #[inline]
     pub(super) fn ring(&mut self, board: &Board, counters: &DriverStats) {
         self.bell.ring(board, counters);

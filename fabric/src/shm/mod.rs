@@ -107,6 +107,8 @@ pub struct Shm {
     linked: Vec<u32>,
     /// Peers that send to this rank.
     inbound: Vec<InboundRing>,
+    /// Place in `inbound` that [`Shm::inbound_of`] returned last. The list may have changed since.
+    last_inbound: usize,
     /// By rank: named slots for messages from that rank, from its first contact on.
     inboxes: Vec<Option<Box<NamedSlotReceiver<named_slots::MappedNamedSlots>>>>,
     /// Ranks that are down and have left messages in named slots.
@@ -203,6 +205,7 @@ impl Shm {
             links: std::iter::repeat_with(|| None).take(size).collect(),
             linked: Vec::new(),
             inbound: Vec::new(),
+            last_inbound: 0,
             inboxes: std::iter::repeat_with(|| None).take(size).collect(),
             unread: Vec::new(),
             peer_status: vec![ShmPeerStatus::Up; size],
@@ -233,7 +236,7 @@ impl Driver for Shm {
     #[inline]
     fn post<'a>(&mut self, command: DriverCommand<'a>) -> PostResult<'a> {
         let taken = match command {
-            DriverCommand::Message { to, header, body } => self.send(to.0, header, body),
+            DriverCommand::Message { to, header, body } => self.post_message(to, header, body),
             ref other => self.post_rare(other),
         };
         if taken {
@@ -241,6 +244,10 @@ impl Driver for Shm {
         } else {
             PostResult::Full(command)
         }
+    }
+
+    fn post_message(&mut self, to: WorldRank, header: &[u8], body: &[u8]) -> bool {
+        self.send(to.0, header, body)
     }
 
     #[inline]
@@ -311,7 +318,7 @@ impl Shm {
     fn post_rare(&mut self, command: &DriverCommand<'_>) -> bool {
         self.rare = true;
         match *command {
-            DriverCommand::Message { to, header, body } => self.send(to.0, header, body),
+            DriverCommand::Message { to, header, body } => self.post_message(to, header, body),
             DriverCommand::Put {
                 to,
                 from,
@@ -403,7 +410,7 @@ impl Shm {
     }
 
     /// Returns true if the message was taken.
-    #[inline]
+    #[inline(always)]
     fn send(&mut self, to: u32, header: &[u8], body: &[u8]) -> bool {
         let link = self.links.get_mut(index(to));
         let link = link.and_then(Option::as_deref_mut);
@@ -426,7 +433,7 @@ impl Shm {
     #[cold]
     fn send_first(&mut self, to: u32, header: &[u8], body: &[u8]) -> bool {
         match self.connect(to) {
-            LinkOutcome::Linked => self.send(to, header, body),
+            LinkOutcome::Linked => self.post_message(WorldRank(to), header, body),
             LinkOutcome::Absent => false,
             LinkOutcome::Down => true, // dropped, as `Driver::post` says
         }
@@ -443,7 +450,7 @@ impl Shm {
             return true;
         }
         if stall == SendStall::Chunk && self.reclaim() {
-            return self.send(to, header, body);
+            return self.post_message(WorldRank(to), header, body);
         }
         if let Some(link) = self.links[index(to)].as_deref_mut() {
             link.stall = Some(stall);
@@ -473,6 +480,16 @@ impl Shm {
         events
     }
 
+    /// Returns the place of a peer in `inbound`, if it has sent anything. O(1) if the last call was for the same peer.
+    #[inline]
+    fn inbound_of(&mut self, rank: u32) -> Option<usize> {
+        let is_its = |ring: &InboundRing| ring.from == rank;
+        if !self.inbound.get(self.last_inbound).is_some_and(is_its) {
+            self.last_inbound = self.inbound.iter().position(is_its)?;
+        }
+        Some(self.last_inbound)
+    }
+
     /// Delivers at most `budget` messages of one peer, and returns how many. Returns `None` if the peer was given up.
     #[inline]
     fn receive_from(&mut self, at: usize, budget: u32, sink: &mut dyn Sink) -> Option<u32> {
@@ -483,9 +500,6 @@ impl Shm {
             Ok(count) => {
                 if let Some(inbox) = self.inboxes[index(from)].as_deref_mut() {
                     inbox.note_ring(inbound.position(), inbound.slot_messages());
-                }
-                if let Some(link) = self.links[index(from)].as_deref() {
-                    link.prefetch_next_slot();
                 }
                 Some(count)
             }

@@ -183,7 +183,7 @@ impl DriverAbilities for SimDriver {
     }
 
     lacks_abilities! {
-        tag_matching, named_slots, mapped_memory, node_memory, peer_paths, connect_ahead, failure_watch,
+        tag_matching, named_slots, peer_turns, mapped_memory, node_memory, peer_paths, connect_ahead, failure_watch,
     }
 }
 

@@ -241,7 +241,7 @@ impl DriverAbilities for Tcp {
     }
 
     lacks_abilities! {
-        task_lists, tag_matching, named_slots, mapped_memory, node_memory, peer_paths, guarded_memory,
+        task_lists, tag_matching, named_slots, peer_turns, mapped_memory, node_memory, peer_paths, guarded_memory,
     }
 }
 

@@ -223,7 +223,7 @@ impl DriverAbilities for Verbs {
     }
 
     lacks_abilities! {
-        tag_matching, named_slots, mapped_memory, node_memory, peer_paths, guarded_memory,
+        tag_matching, named_slots, peer_turns, mapped_memory, node_memory, peer_paths, guarded_memory,
     }
 }
 

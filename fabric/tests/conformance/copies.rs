@@ -90,7 +90,7 @@ impl<D: Driver> Driver for Hired<D> {
 
 impl<D: Driver> DriverAbilities for Hired<D> {
     passes_abilities! {
-        driver: event_counters, task_lists, tag_matching, named_slots, mapped_memory, node_memory, peer_paths, connect_ahead,
-        failure_watch, guarded_memory,
+        driver: event_counters, task_lists, tag_matching, named_slots, peer_turns, mapped_memory, node_memory, peer_paths,
+        connect_ahead, failure_watch, guarded_memory,
     }
 }

@@ -22,6 +22,7 @@ mod moving;
 mod named_slots;
 mod node_memory;
 mod onesided;
+mod peer_turns;
 mod placing;
 mod portals;
 mod processes;
@@ -232,6 +233,25 @@ named_slots!(slots_on_shm_with_a_descriptor, crate::descriptor_world);
 named_slots!(slots_on_shm_with_little_room, crate::small_world);
 named_slots!(
     slots_on_shm_beside_a_network,
+    crate::hierarchical::one_node_world
+);
+
+/// For drivers that also make turns for single peers.
+macro_rules! peer_turns {
+    ($driver:ident, $make:path) => {
+        mod $driver {
+            claims! { $make:
+                peer_turns::a_turn_for_a_peer_hands_out_one_message_of_that_peer
+                peer_turns::messages_keep_their_order_whichever_turn_hands_them_out
+            }
+        }
+    };
+}
+
+peer_turns!(peer_turns_on_shm, crate::futex_world);
+peer_turns!(peer_turns_on_shm_with_little_room, crate::small_world);
+peer_turns!(
+    peer_turns_on_shm_beside_a_network,
     crate::hierarchical::one_node_world
 );
 

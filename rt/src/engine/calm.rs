@@ -29,6 +29,12 @@ use crate::{
 /// Length in bytes from which on a message takes the ordinary way: copying it takes longer than all checks.
 const SHORT: usize = 1024;
 
+/// Looks for the message of the expected receive between two turns.
+const LOOKS: u32 = 16;
+
+/// Calls of [`Engine::look_for_expected`] of which one leaves the first look to a turn, because others wait for turns.
+const TURN_EVERY: u32 = 32;
+
 impl Engine {
     /// Records that the engine may change, so that the next call looks again.
     #[inline]
@@ -40,6 +46,29 @@ impl Engine {
     #[inline]
     pub(crate) fn is_expected(&self, op: OpId) -> bool {
         self.core.p2p.common.calm == CalmState::Expecting && op.slot == EXPECTED_SLOT
+    }
+
+    /// Looks repeatedly for the message of the expected receive, and for nothing else, if the driver can do so. Returns true if it
+    /// has come. Otherwise a turn is due.
+    #[inline]
+    pub(crate) fn look_for_expected(&mut self) -> bool {
+        self.looks = self.looks.wrapping_add(1);
+        if self.core.p2p.common.calm != CalmState::Expecting
+            || self.looks.is_multiple_of(TURN_EVERY)
+        {
+            return false;
+        }
+        let Some(from) = self.core.p2p.common.ops.expected().info.peer else {
+            return false;
+        };
+        let Some(driver) = self.driver.peer_turns() else {
+            return false;
+        };
+        let has_come = (0..LOOKS).any(|_| driver.progress_from(from, &mut self.core) > 0);
+        if has_come {
+            self.core.p2p.common.note_events(1);
+        }
+        has_come && self.core.p2p.common.calm == CalmState::Calm
     }
 
     /// Returns true if a message can be sent without any check of what is rare, and without anything to do afterwards.

@@ -91,6 +91,8 @@ pub(crate) struct Engine {
     retired_driver: Option<Box<RetiredDriver>>,
     pub(crate) core: EngineCore,
     pub(crate) watch: SleepWatch,
+    /// Calls of [`look_for_expected`](Self::look_for_expected), modulo 2³².
+    looks: u32,
 }
 
 /// The state of an engine without its driver. It is the driver's sink of arrivals and completions.
@@ -204,6 +206,7 @@ impl Engine {
             retired_driver: None,
             core,
             watch: SleepWatch::default(),
+            looks: 0,
         }
     }
 

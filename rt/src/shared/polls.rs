@@ -111,6 +111,9 @@ impl RuntimeShared {
         let (turns, disturbed) = self.turn_budget(engine);
         engine.core.p2p.common.trace_wait(op);
         for _ in 0..turns {
+            if engine.look_for_expected() {
+                break;
+            }
             engine_turn(engine, &self.clock);
             if engine.core.p2p.common.is_done(op) || engine.core.p2p.common.has_deferred() {
                 if !executor::drives(self) {

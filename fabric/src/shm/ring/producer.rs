@@ -149,17 +149,6 @@ impl<M: RingMemory> RingProducer<M> {
         }
     }
 
-    /// Prefetches the slot of the next message. Its line takes about as long to arrive as an answer takes to be made.
-    #[inline]
-    pub(in crate::shm) fn prefetch_next_slot(&self) {
-        let slot = if self.has_open_line() {
-            self.last_slot()
-        } else {
-            self.slot()
-        };
-        self.memory.prefetch_for_write(slot);
-    }
-
     /// Returns true if chunks are in flight.
     #[inline]
     pub(in crate::shm) fn has_lent(&self) -> bool {

@@ -138,7 +138,7 @@ impl EnginePeers {
     }
 
     /// Returns the peer, created at the first contact.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn peer_mut(&mut self, rank: WorldRank) -> &mut EnginePeer {
         let place = match self.list.find(rank) {
             Some(place) => place,

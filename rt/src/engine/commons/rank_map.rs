@@ -56,14 +56,24 @@ impl<T> SparseRankMap<T> {
     }
 
     /// Returns the place of this rank's item, or `None` if it has none.
-    #[inline]
+    #[inline(always)]
     pub(in crate::engine) fn find(&self, rank: WorldRank) -> Option<usize> {
+        let home = self.home(rank);
+        // Nearly every rank is at home.
+        match self.places.get(home) {
+            Some(Some(entry)) if entry.rank == rank => Some(home),
+            _ => self.find_further(rank),
+        }
+    }
+
+    #[inline(never)]
+    fn find_further(&self, rank: WorldRank) -> Option<usize> {
         let place = self.probe(rank);
         self.places[place].is_some().then_some(place)
     }
 
     /// Returns the item at a place that [`find`](Self::find) or [`insert`](Self::insert) has just returned.
-    #[inline]
+    #[inline(always)]
     pub(in crate::engine) fn at(&mut self, place: usize) -> &mut T {
         let entry = self.places[place].as_mut().expect("just found");
         &mut entry.item

@@ -22,7 +22,7 @@ pub(in crate::engine) fn transmit(
 }
 
 /// Does the same as [`transmit`], with a tag for adapters that match tags.
-#[inline]
+#[inline(always)]
 pub(in crate::engine) fn transmit_tagged(
     driver: &mut dyn Driver,
     peer: &mut EnginePeer,
@@ -40,19 +40,10 @@ pub(in crate::engine) fn transmit_tagged(
         (seq, ack) = (next, channel.ack());
     }
     HeaderBase::stamp(header, seq, credits, ack);
-    let message = DriverCommand::Message {
-        to: rank,
-        header,
-        body,
-    };
     let posted = match tag {
-        None => driver.post(message),
-        Some(tag) => match driver.tag_matching() {
-            Some(tags) => tags.post_tagged(tag, message),
-            None => driver.post(message), // the adapter was never reached
-        },
+        None => driver.post_message(rank, header, body),
+        Some(tag) => post_tagged(driver, rank, tag, header, body),
     };
-    let posted = matches!(posted, PostResult::Posted);
     if posted {
         peer.posted = peer.posted.wrapping_add(1);
         peer.credits.returned(credits);
@@ -61,6 +52,20 @@ pub(in crate::engine) fn transmit_tagged(
         }
     }
     posted
+}
+
+fn post_tagged(
+    driver: &mut dyn Driver,
+    to: WorldRank,
+    tag: MatchTag,
+    header: &[u8],
+    body: &[u8],
+) -> bool {
+    let Some(tags) = driver.tag_matching() else {
+        return driver.post_message(to, header, body); // the adapter was never reached
+    };
+    let message = DriverCommand::Message { to, header, body };
+    matches!(tags.post_tagged(tag, message), PostResult::Posted)
 }
 
 /// Result of a flush: whether there was room for everything.

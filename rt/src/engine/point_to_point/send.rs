@@ -41,6 +41,7 @@ impl MessageTransmitter<'_> {
     }
 
     /// Gives an eager message to the driver, if it can leave at once.
+    #[inline(always)]
     pub(in crate::engine) fn send_eager(
         &mut self,
         mut header: EagerHeader,

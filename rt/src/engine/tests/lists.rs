@@ -185,7 +185,8 @@ impl DriverAbilities for Adapter {
     }
 
     lacks_abilities! {
-        tag_matching, named_slots, mapped_memory, node_memory, peer_paths, connect_ahead, failure_watch, guarded_memory,
+        tag_matching, named_slots, peer_turns, mapped_memory, node_memory, peer_paths, connect_ahead, failure_watch,
+        guarded_memory,
     }
 }
 

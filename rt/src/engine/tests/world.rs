@@ -190,7 +190,9 @@ impl DriverAbilities for Lossy {
     }
 
     passes_abilities! { inner: event_counters }
-    lacks_abilities! { task_lists, tag_matching, named_slots, mapped_memory, node_memory, peer_paths, guarded_memory }
+    lacks_abilities! {
+        task_lists, tag_matching, named_slots, peer_turns, mapped_memory, node_memory, peer_paths, guarded_memory,
+    }
 }
 
 impl ConnectAhead for Lossy {

@@ -147,7 +147,8 @@ impl DriverAbilities for ScriptedDriver {
 
     passes_abilities! { inner: event_counters }
     lacks_abilities! {
-        task_lists, named_slots, mapped_memory, node_memory, peer_paths, connect_ahead, failure_watch, guarded_memory,
+        task_lists, named_slots, peer_turns, mapped_memory, node_memory, peer_paths, connect_ahead, failure_watch,
+        guarded_memory,
     }
 }
 
