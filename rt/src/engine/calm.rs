@@ -219,16 +219,21 @@ impl PointToPoint {
 
     /// Posts a receive behind those that wait, and keeps the calm. Returns false, and posts at most the expected receive, if a
     /// message waits.
-    #[inline]
+    #[inline(never)]
     fn post_calmly(&mut self, op: OpId) -> bool {
-        if self.common.calm == CalmState::Expecting {
-            let expected = self.common.ops.give_up_expected();
-            if !self.wait_for_message(expected) {
-                return false;
-            }
+        let is_alone = self.common.calm != CalmState::Expecting || self.post_expected();
+        is_alone && self.wait_for_message(op)
+    }
+
+    /// Posts the expected receive, and keeps the calm. Returns false, and changes nothing, if a message waits.
+    #[inline(never)]
+    fn post_expected(&mut self) -> bool {
+        let expected = self.common.ops.give_up_expected();
+        let is_posted = self.wait_for_message(expected);
+        if is_posted {
             self.common.calm = CalmState::Calm;
         }
-        self.wait_for_message(op)
+        is_posted
     }
 }
 

@@ -1,6 +1,6 @@
 //! State of a runtime for each peer, created at the first contact.
 
-use std::{collections::VecDeque, ops::BitOrAssign};
+use std::collections::VecDeque;
 
 use bytemuck::Pod;
 use ripstop_fabric::{driver::DownCause, random::SeededRandom};
@@ -63,20 +63,6 @@ pub(crate) struct RoomDue {
     pub(crate) credits: bool,
     /// True if its limit of messages should be raised.
     pub(crate) quota: bool,
-}
-
-impl RoomDue {
-    pub(crate) const NOTHING: Self = Self {
-        credits: false,
-        quota: false,
-    };
-}
-
-impl BitOrAssign for RoomDue {
-    fn bitor_assign(&mut self, other: Self) {
-        self.credits |= other.credits;
-        self.quota |= other.quota;
-    }
 }
 
 /// Room for unexpected messages, for all peers together.
@@ -424,11 +410,12 @@ impl EnginePeer {
         true
     }
 
-    /// Records that a message of the peer has reached its receive. Returns what the peer must be told.
+    /// Records that so many messages of the peer, each of so many bytes, have reached their receives. Returns what the peer must
+    /// be told.
     #[inline(always)]
-    pub(crate) fn note_left(&mut self, bytes: usize) -> RoomDue {
-        let quota = self.quota_granted.leave();
-        let credits = self.credits.owe(bytes);
+    pub(crate) fn note_left(&mut self, messages: u32, bytes: usize) -> RoomDue {
+        let quota = self.quota_granted.leave(messages);
+        let credits = self.credits.owe(messages, bytes);
         RoomDue { credits, quota }
     }
 

@@ -43,7 +43,7 @@ fn land_of_peer(
     if !peer.take_credits(credits) {
         return None;
     }
-    let due = peer.note_left(body.len());
+    let due = peer.note_left(1, body.len());
     let slot = p2p.common.ops.expected();
     land_expected_message(slot, &mut p2p.matching, envelope, body);
     p2p.common.calm = CalmState::Calm;

@@ -6,7 +6,7 @@ use ripstop_fabric::driver::PayloadRun;
 
 use super::{PointToPoint, expected_recv::read_usual, recv::pay_back_due};
 use crate::{
-    engine::commons::{CalmState, EngineCommons, peer::RoomDue},
+    engine::commons::{CalmState, EngineCommons},
     group::WorldRank,
     ops::MessageStatus,
 };
@@ -50,13 +50,13 @@ impl PointToPoint {
         if !peer.take_credits(credits) {
             return None;
         }
-        let mut due = RoomDue::NOTHING;
+        let (mut landed_messages, body_len) = (0, bodies.body_len());
         // A receive is asked only for a message that is there, because its buffer may grow for it.
         while let Some(line) = receives
             && !bodies.is_over()
         {
             let slot = ops.live(self.matching.first_of(line));
-            if !slot.takes(sig, bodies.body_len()) {
+            if !slot.takes(sig, body_len) {
                 break;
             }
             let body = bodies.next().expect("not over");
@@ -70,9 +70,10 @@ impl PointToPoint {
             } else {
                 slot.land_unawaited(landed);
             }
-            due |= peer.note_left(body.len());
+            landed_messages += 1;
             receives = others;
         }
+        let due = peer.note_left(landed_messages, body_len);
         pay_back_due(self, rank, due);
         Some(())
     }

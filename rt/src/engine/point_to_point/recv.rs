@@ -509,7 +509,7 @@ impl PointToPoint {
     /// Returns credits to the sender, because its message has left the store.
     #[inline(always)]
     pub(in crate::engine) fn pay_back(&mut self, rank: WorldRank, bytes: usize) {
-        let due = self.common.peers.peer_mut(rank).note_left(bytes);
+        let due = self.common.peers.peer_mut(rank).note_left(1, bytes);
         pay_back_due(self, rank, due);
     }
 }

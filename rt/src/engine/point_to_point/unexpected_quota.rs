@@ -64,7 +64,7 @@ impl PointToPoint {
     /// Handles a message that has reached its receive or was dropped: the peer may send another one.
     pub(in crate::engine) fn note_message_taken(&mut self, rank: WorldRank) {
         let scarce = self.common.peers.grants().is_scarce();
-        if self.common.peers.peer_mut(rank).quota_granted.leave() || scarce {
+        if self.common.peers.peer_mut(rank).quota_granted.leave(1) || scarce {
             self.replenish(rank);
         }
     }

@@ -76,13 +76,15 @@ impl Credits {
         }
     }
 
-    /// Frees the units of a peer's message of `len` bytes that has left the store. Returns true once when the peer
-    /// should be notified.
+    /// Frees the units of so many messages of a peer, each of `len` bytes, that have left the store. Returns true once when the
+    /// peer should be notified.
     #[inline(always)]
-    pub(crate) fn owe(&mut self, len: usize) -> bool {
+    pub(crate) fn owe(&mut self, messages: u32, len: usize) -> bool {
         let before = self.owed();
+        let units = u32::from(units(len).unwrap_or(0)).saturating_mul(messages);
         // Units outside the window cannot be owed: a peer that overdraws its window gets nothing back for it.
-        let units = units(len).unwrap_or(0).min(self.window - before);
+        let room = self.window - before;
+        let units = u16::try_from(units).map_or(room, |units| units.min(room));
         self.freed = step(self.freed, units);
         let half = self.window / 2;
         before < half && before + units >= half

@@ -580,7 +580,7 @@ fn nothing_a_peer_says_panics() {
                 7 => credits.refund(random.short()),
                 _ => {
                     let len = usize::try_from(random.next() >> random.below(64)).expect("64 bits");
-                    credits.owe(len);
+                    credits.owe(1, len);
                     credits.spend(len);
                 }
             }
@@ -623,7 +623,7 @@ fn credits_come_back_whole_when_messages_about_them_are_lost_repeated_and_late()
                 0 if sender.spend(len) => stored.push(len),
                 1 if !stored.is_empty() => {
                     let place = usize::try_from(random.below(stored.len() as u64)).expect("short");
-                    receiver.owe(stored.swap_remove(place));
+                    receiver.owe(1, stored.swap_remove(place));
                     said.push(receiver.due());
                     receiver.returned(receiver.due());
                 }
@@ -632,7 +632,7 @@ fn credits_come_back_whole_when_messages_about_them_are_lost_repeated_and_late()
             }
         }
         for len in stored {
-            receiver.owe(len);
+            receiver.owe(1, len);
             receiver.returned(receiver.due());
         }
         sender.refund(receiver.due());
@@ -644,9 +644,28 @@ fn credits_come_back_whole_when_messages_about_them_are_lost_repeated_and_late()
 #[test]
 fn half_a_window_owed_is_said_once() {
     let mut credits = Credits::new(0, 1);
-    let times = (0..512).filter(|_| credits.owe(1)).count();
+    let times = (0..512).filter(|_| credits.owe(1, 1)).count();
     assert_eq!((times, credits.owed()), (1, 512));
     credits.returned(credits.due());
     assert_eq!(credits.owed(), 0);
-    assert!((0..256).any(|_| credits.owe(1)));
+    assert!((0..256).any(|_| credits.owe(1, 1)));
+}
+
+#[test]
+fn messages_that_leave_together_owe_as_much_as_one_by_one() {
+    let seed = 11;
+    println!("seed {seed}");
+    let mut random = Random(seed);
+    let (mut together, mut single) = (Credits::new(0, 1), Credits::new(0, 1));
+    for _ in 0..10_000 {
+        let messages = u32::try_from(random.below(8)).expect("short");
+        let len = usize::try_from(random.below(600)).expect("short");
+        let one_by_one = (0..messages).filter(|_| single.owe(1, len)).count();
+        assert_eq!(together.owe(messages, len), one_by_one > 0);
+        assert_eq!(together.due(), single.due());
+        if random.percent(5) {
+            together.returned(together.due());
+            single.returned(single.due());
+        }
+    }
 }

@@ -235,11 +235,11 @@ impl PeerQuota {
         }
     }
 
-    /// Records that a message of the peer was matched or dropped. Returns true if the limit should be raised.
-    #[inline]
-    pub(crate) fn leave(&mut self) -> bool {
-        self.left = self.left.wrapping_add(1);
-        self.left == self.raise_at
+    /// Records that so many messages of the peer were matched or dropped. Returns true if the limit should be raised.
+    #[inline(always)]
+    pub(crate) const fn leave(&mut self, messages: u32) -> bool {
+        self.left = self.left.wrapping_add(messages);
+        self.left.wrapping_sub(self.raise_at) < messages
     }
 
     /// Reserves store room for a message of the peer. Returns false if the peer has sent more than it may.

@@ -312,7 +312,7 @@ impl World {
     fn leave(&mut self, rank: u32) {
         let peer = &mut self.peers[rank as usize];
         peer.received += 1;
-        if peer.granted.leave() || self.grants.is_scarce() {
+        if peer.granted.leave(1) || self.grants.is_scarce() {
             if let Some(limit) = self.grants.replenish(&mut peer.granted) {
                 peer.to_sender.push_back(Note::Grant(limit));
             }
@@ -448,11 +448,24 @@ fn a_peer_that_sends_more_than_it_may_is_refused() {
         [true, true, true, false, false]
     );
     granted.unstore();
-    granted.leave();
+    granted.leave(1);
     assert!(
         !granted.store(),
         "what has left does not come back by itself"
     );
+}
+
+#[test]
+fn a_limit_is_raised_once_by_messages_that_leave_together() {
+    let raised = |runs: &[u32]| {
+        let mut granted = PeerQuota::new(8); // to be raised when 4 messages have left
+        runs.iter()
+            .map(|&run| granted.leave(run))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(raised(&[1, 1, 1, 1, 1]), [false, false, false, true, false]);
+    assert_eq!(raised(&[3, 0, 5, 7]), [false, false, true, false]);
+    assert_eq!(raised(&[0, 4, 0, 1]), [false, true, false, false]);
 }
 
 #[test]

@@ -8,7 +8,7 @@ pub(super) const NIL: u32 = u32::MAX;
 /// Handle of an entry for as long as it lives. A stale handle is recognized by its generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EntryHandle {
-    at: u32,
+    pub(super) at: u32,
     generation: u32,
 }
 
@@ -119,7 +119,7 @@ impl<T> MatchingSlab<T> {
     }
 
     #[inline(always)]
-    pub(super) fn insert(&mut self, entry: T) -> u32 {
+    pub(super) fn insert(&mut self, entry: T) -> EntryHandle {
         if self.free == NIL {
             self.add_place();
         }
@@ -128,7 +128,10 @@ impl<T> MatchingSlab<T> {
         self.free = place.next_free;
         place.entry = Some(entry);
         self.len += 1;
-        at
+        EntryHandle {
+            at,
+            generation: place.generation,
+        }
     }
 
     /// Removes a live entry, which the caller has unlinked.
@@ -197,6 +200,26 @@ impl<T: ListEntry> MatchingSlab<T> {
         };
         *self.next_of(ends, list, before) = at;
         *self.prev_of(ends, list, after) = at;
+    }
+
+    /// Inserts an entry at the end of a list. Its order number must be the highest.
+    #[inline(always)]
+    pub(super) fn insert_last(
+        &mut self,
+        ends: &mut ListEnds,
+        list: usize,
+        mut entry: T,
+    ) -> EntryHandle {
+        let before = ends.tail;
+        debug_assert!(before == NIL || self[before].order() < entry.order());
+        *entry.link_mut(list) = ListLink {
+            prev: before,
+            next: NIL,
+        };
+        let inserted = self.insert(entry);
+        *self.next_of(ends, list, before) = inserted.at;
+        ends.tail = inserted.at;
+        inserted
     }
 
     /// Puts an entry at the end of a list. Its order number must be the highest.
@@ -310,7 +333,7 @@ mod shrinking {
         let mut slab = MatchingSlab::new();
         let mut stale = Vec::new();
         for round in 0..3 {
-            let entries: Vec<u32> = (0..100).map(|entry| slab.insert(entry)).collect();
+            let entries: Vec<u32> = (0..100).map(|entry| slab.insert(entry).at).collect();
             stale.extend(entries.iter().map(|&at| slab.handle(at)));
             for &at in entries.iter().filter(|&&at| at > 9) {
                 slab.remove(at);
@@ -341,6 +364,6 @@ mod shrinking {
         }
         slab.shrink();
         assert_eq!(slab.room(), (9, 7));
-        assert_eq!([(); 3].map(|()| slab.insert(0)), [1, 5, 9]);
+        assert_eq!([(); 3].map(|()| slab.insert(0).at), [1, 5, 9]);
     }
 }

@@ -51,6 +51,8 @@ pub(crate) struct Matching<R, M> {
     /// The only posted receive, if no message waited when it was posted. It is in no list, so the most frequent case needs no
     /// hash.
     lone: u32,
+    /// Place of the list to which a receive was added last. Receives of a window are added to one list.
+    last_posted: usize,
     next_posting: u64,
     next_arrival: ArrivalNumber,
 }
@@ -132,6 +134,7 @@ impl<R: Copy, M: Copy> Matching<R, M> {
             posted: [0; 4],
             unlinked: NIL,
             lone: NIL,
+            last_posted: 0,
             next_posting: 0,
             next_arrival: ArrivalNumber(0),
         }
@@ -145,18 +148,18 @@ impl<R: Copy, M: Copy> Matching<R, M> {
         }
         self.list_lone();
         self.link_for(want);
-        self.lists.reserve(1);
-        let place = self.lists.probe(want.key());
+        let key = want.key();
+        let place = self.place_for(key);
         if self.lists[place].holds == ListContent::Messages {
             let first = self.lists[place].ends.head;
             PostOutcome::Taken(self.take_message(first))
         } else {
-            PostOutcome::Waits(self.add_receive(place, want, recv))
+            PostOutcome::Waits(self.add_receive(place, key, want, recv))
         }
     }
 
     /// Posts a receive if no message waits. Otherwise changes nothing.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn post_waiting(&mut self, want: RecvPattern, recv: R) -> Option<ReceiveHandle> {
         if !self.messages.is_empty() {
             return None;
@@ -165,9 +168,9 @@ impl<R: Copy, M: Copy> Matching<R, M> {
             return Some(self.add_alone(want, recv));
         }
         self.list_lone();
-        self.lists.reserve(1);
-        let place = self.lists.probe(want.key());
-        Some(self.add_receive(place, want, recv))
+        let key = want.key();
+        let place = self.place_for(key);
+        Some(self.add_receive(place, key, want, recv))
     }
 
     /// Returns true if no receive and no message waits.
@@ -337,52 +340,77 @@ impl<R: Copy, M: Copy> Matching<R, M> {
 
 /// Methods for receives.
 impl<R: Copy, M: Copy> Matching<R, M> {
-    fn add_receive(&mut self, place: usize, want: RecvPattern, recv: R) -> ReceiveHandle {
-        let key = want.key();
-        let at = self.insert_receive(want, recv);
-        self.append_receive(place, key, at);
+    /// Adds a receive to the list of its key, which is at this place or will be opened there.
+    #[inline(always)]
+    fn add_receive(
+        &mut self,
+        place: usize,
+        key: MatchingKey,
+        want: RecvPattern,
+        recv: R,
+    ) -> ReceiveHandle {
+        let receive = self.number_receive(want, recv);
+        if self.lists[place].holds == ListContent::Nothing {
+            self.lists.open(place, key, ListContent::Receives);
+        }
+        let ends = &mut self.lists[place].ends;
+        let inserted = self.receives.insert_last(ends, 0, receive);
         self.posted[key.class()] += 1;
-        ReceiveHandle(self.receives.handle(at))
+        self.last_posted = place;
+        ReceiveHandle(inserted)
+    }
+
+    /// Returns the place of the list of `key`, or a free place for it.
+    #[inline(always)]
+    fn place_for(&mut self, key: MatchingKey) -> usize {
+        if self.lists.is_at(self.last_posted, key) {
+            return self.last_posted;
+        }
+        self.lists.reserve(1);
+        self.lists.probe(key)
     }
 
     /// Posts the only receive, which leaves the lists empty.
     #[inline(always)]
     fn add_alone(&mut self, want: RecvPattern, recv: R) -> ReceiveHandle {
-        let at = self.insert_receive(want, recv);
-        self.lone = at;
+        let receive = self.number_receive(want, recv);
+        let inserted = self.receives.insert(receive);
+        self.lone = inserted.at;
         self.posted[want.class() as usize] = 1;
-        ReceiveHandle(self.receives.handle(at))
+        ReceiveHandle(inserted)
     }
 
     /// Moves the lone receive into its list, before another receive is posted.
-    #[inline]
+    #[inline(always)]
     fn list_lone(&mut self) {
         if self.lone != NIL {
-            let at = mem::replace(&mut self.lone, NIL);
-            let key = self.receives[at].want.key();
-            self.lists.reserve(1);
-            let place = self.lists.probe(key);
-            self.append_receive(place, key, at);
+            let lone = mem::replace(&mut self.lone, NIL);
+            self.list_this(lone);
         }
     }
 
+    #[inline(never)]
+    fn list_this(&mut self, lone: u32) {
+        let key = self.receives[lone].want.key();
+        self.lists.reserve(1);
+        let place = self.lists.probe(key);
+        if self.lists[place].holds == ListContent::Nothing {
+            self.lists.open(place, key, ListContent::Receives);
+        }
+        self.receives.append(&mut self.lists[place].ends, 0, lone);
+        self.last_posted = place;
+    }
+
     #[inline(always)]
-    fn insert_receive(&mut self, want: RecvPattern, recv: R) -> u32 {
+    const fn number_receive(&mut self, want: RecvPattern, recv: R) -> PostedReceive<R> {
         let posting = self.next_posting;
         self.next_posting += 1;
-        self.receives.insert(PostedReceive {
+        PostedReceive {
             posting,
             want,
             recv,
             link: ListLink::LOOSE,
-        })
-    }
-
-    fn append_receive(&mut self, place: usize, key: MatchingKey, at: u32) {
-        if self.lists[place].holds == ListContent::Nothing {
-            self.lists.open(place, key, ListContent::Receives);
         }
-        self.receives.append(&mut self.lists[place].ends, 0, at);
     }
 
     #[inline(always)]
@@ -484,11 +512,12 @@ impl<R: Copy, M: Copy> Matching<R, M> {
             linked: false,
             links: [ListLink::LOOSE; 5],
         };
-        let at = self.messages.insert(entry);
+        let inserted = self.messages.insert(entry);
+        let at = inserted.at;
         self.messages.link(&mut self.arrived, ARRIVED, at);
         self.link_message(at, ReceiveClass::Exact);
         self.link_if_passed(at);
-        UnexpectedHandle(self.messages.handle(at))
+        UnexpectedHandle(inserted)
     }
 
     fn take_message(&mut self, at: u32) -> DequeuedMessage<M> {

@@ -103,6 +103,13 @@ impl MatchingTable {
         }
     }
 
+    /// Returns true if the list of `key` is at this place.
+    #[inline(always)]
+    pub(super) fn is_at(&self, place: usize, key: MatchingKey) -> bool {
+        let list = self.lists.get(place);
+        list.is_some_and(|list| list.key == key && list.holds != ListContent::Nothing)
+    }
+
     /// Opens a list in a free place found by [`probe`](Self::probe) after a [`reserve`](Self::reserve).
     pub(super) fn open(&mut self, place: usize, key: MatchingKey, holds: ListContent) {
         self[place] = MatchingList {
