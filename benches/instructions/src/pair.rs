@@ -19,9 +19,12 @@ use crate::RowResult;
 pub(crate) type PairRow = fn(Comm, RankTurns, usize) -> Pin<Box<dyn Future<Output = RowResult>>>;
 
 /// The rows over shared memory by their names.
-pub(crate) const PAIR_ROWS: [(&str, PairRow); 8] = [
+pub(crate) const PAIR_ROWS: [(&str, PairRow); 9] = [
     ("ping_pong", |world, turns, calls| {
         Box::pin(ping_pong(world, turns, calls))
+    }),
+    ("pair_channel", |world, turns, calls| {
+        Box::pin(pair_channel(world, turns, calls))
     }),
     ("stream_recv", |world, turns, calls| {
         let sender = 1;
@@ -154,6 +157,23 @@ async fn ping_pong(world: Comm, mut turns: RankTurns, calls: usize) -> RowResult
         let recv = world.recv_into(other, TAG, received);
         let send = world.send(other, TAG, sent);
         sent = send.await?;
+        turns.hand_over();
+        received = recv.await?.0;
+    }
+    turns.give();
+    Ok(())
+}
+
+/// The same by a channel.
+async fn pair_channel(world: Comm, mut turns: RankTurns, calls: usize) -> RowResult {
+    let channel = world.channel::<u64>(1 - world.rank(), TAG)?;
+    let (mut sent, mut received) = (1_u64, 0_u64);
+    if world.rank() == 1 {
+        turns.take();
+    }
+    for _ in 0..calls {
+        let recv = channel.recv_into(received);
+        sent = channel.send(sent).await?;
         turns.hand_over();
         received = recv.await?.0;
     }

@@ -66,9 +66,14 @@ impl PeerTurns for Shm {
         let Some(at) = self.inbound_of(from.0) else {
             return 0;
         };
-        let events = self.receive_from(at, 1, sink).unwrap_or(0);
-        self.unchecked += events;
-        events
+        let inbound = &mut self.inbound[at];
+        let delivered = inbound.deliver_one(sink, &self.board, &self.counters);
+        if delivered == Ok(false) {
+            return 0;
+        }
+        self.note_delivery(at, delivered.is_ok());
+        self.unchecked += 1;
+        u32::from(delivered.is_ok())
     }
 }
 

@@ -114,6 +114,35 @@ impl InboundRing {
         Ok(count)
     }
 
+    /// Hands at most one message to the sink. Returns false if there was none.
+    ///
+    /// The consumer's position is published from time to time only: a peer that waits for room has filled the ring, so there is
+    /// more to read then.
+    #[inline]
+    pub(super) fn deliver_one(
+        &mut self,
+        sink: &mut dyn Sink,
+        board: &Board,
+        counters: &DriverStats,
+    ) -> Result<bool, MalformedFrame> {
+        let Some(frame) = self.ring.peek() else {
+            return Ok(false);
+        };
+        let frame = frame?;
+        self.slot_messages = frame.slot_messages;
+        if frame.cells > 0 {
+            self.hand_cells_to(sink, frame, 1);
+        } else {
+            self.hand_to(sink, frame)?;
+        }
+        counters.messages_received.add(1);
+        // A peer may wait for a chunk with nothing left to read.
+        if frame.chunk || self.ring.has_to_publish() {
+            self.give_back(board, counters);
+        }
+        Ok(true)
+    }
+
     /// Publishes the consumer's position to the peer, and wakes the peer if it waits for that.
     #[inline]
     pub(super) fn give_back(&mut self, board: &Board, counters: &DriverStats) {

@@ -494,20 +494,23 @@ impl Shm {
     #[inline]
     fn receive_from(&mut self, at: usize, budget: u32, sink: &mut dyn Sink) -> Option<u32> {
         let inbound = &mut self.inbound[at];
+        let delivered = inbound.deliver(budget, sink, &self.board, &self.counters);
+        if delivered != Ok(0) {
+            self.note_delivery(at, delivered.is_ok());
+        }
+        delivered.ok()
+    }
+
+    /// Records that messages of a peer were handed out. If the last one was malformed, gives the peer up.
+    #[inline]
+    fn note_delivery(&mut self, at: usize, is_sound: bool) {
+        let inbound = &self.inbound[at];
         let from = inbound.from;
-        match inbound.deliver(budget, sink, &self.board, &self.counters) {
-            Ok(0) => Some(0),
-            Ok(count) => {
-                if let Some(inbox) = self.inboxes[index(from)].as_deref_mut() {
-                    inbox.note_ring(inbound.position(), inbound.slot_messages());
-                }
-                Some(count)
-            }
-            Err(ring::MalformedFrame) => {
-                let why = io::Error::other(format!("rank {from} wrote a malformed message"));
-                self.give_up(from, why);
-                None
-            }
+        if !is_sound {
+            let why = io::Error::other(format!("rank {from} wrote a malformed message"));
+            self.give_up(from, why);
+        } else if let Some(inbox) = self.inboxes[index(from)].as_deref_mut() {
+            inbox.note_ring(inbound.position(), inbound.slot_messages());
         }
     }
 

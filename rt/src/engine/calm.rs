@@ -12,10 +12,10 @@
 //! The receive of a channel for a short message keeps its buffer in its future, and its message comes to a *place*: the room of
 //! its slot. So the call and the end of such a receive move no buffer, and everything else treats it like any other receive.
 //!
-//! A poll of the expected receive makes turns without ending the calm. A short message of another rank is then copied straight
-//! into the receive (rt/src/engine/point_to_point/expected_recv.rs). So are messages with one header into receives that were
-//! posted for exactly these (message_runs.rs), while no receive is expected. Everything else that a turn finds ends the calm
-//! first.
+//! A poll of the expected receive looks for its message alone, where the driver can do so, and makes turns in between without
+//! ending the calm. A short message of another rank is then copied straight into the receive
+//! (rt/src/engine/point_to_point/expected_recv.rs). So are messages with one header into receives that were posted for exactly
+//! these (message_runs.rs), while no receive is expected. Everything else that a turn finds ends the calm first.
 
 use std::panic::Location;
 
@@ -32,8 +32,11 @@ const SHORT: usize = 1024;
 /// Looks for the message of the expected receive between two turns.
 const LOOKS: u32 = 16;
 
-/// Calls of [`Engine::look_for_expected`] of which one leaves the first look to a turn, because others wait for turns.
+/// Messages found by such looks after which a turn is due, because others wait for turns.
 const TURN_EVERY: u32 = 32;
+
+/// As how many messages counts one that the first look finds. It may have come long ago, and so may others.
+const LATE: u32 = 8;
 
 impl Engine {
     /// Records that the engine may change, so that the next call looks again.
@@ -52,23 +55,25 @@ impl Engine {
     /// has come. Otherwise a turn is due.
     #[inline]
     pub(crate) fn look_for_expected(&mut self) -> bool {
-        self.looks = self.looks.wrapping_add(1);
-        if self.core.p2p.common.calm != CalmState::Expecting
-            || self.looks.is_multiple_of(TURN_EVERY)
-        {
-            return false;
+        let has_come = self.looks < TURN_EVERY && self.find_expected().is_some();
+        if !has_come {
+            self.looks = 0;
         }
-        let Some(from) = self.core.p2p.common.ops.expected().info.peer else {
-            return false;
-        };
-        let Some(driver) = self.driver.peer_turns() else {
-            return false;
-        };
-        let has_come = (0..LOOKS).any(|_| driver.progress_from(from, &mut self.core) > 0);
-        if has_come {
-            self.core.p2p.common.note_events(1);
+        has_come
+    }
+
+    #[inline(always)]
+    fn find_expected(&mut self) -> Option<()> {
+        if self.core.p2p.common.calm != CalmState::Expecting {
+            return None;
         }
-        has_come && self.core.p2p.common.calm == CalmState::Calm
+        let from = self.core.p2p.common.ops.expected().info.peer?;
+        let driver = self.driver.peer_turns()?;
+        let vain = (0..LOOKS).find(|_| driver.progress_from(from, &mut self.core) > 0)?;
+        self.looks += if vain == 0 { LATE } else { 1 };
+        self.core.p2p.common.note_events(1);
+        // Another message of the peer has ended the calm, and may have left something to post.
+        (self.core.p2p.common.calm == CalmState::Calm).then_some(())
     }
 
     /// Returns true if a message can be sent without any check of what is rare, and without anything to do afterwards.

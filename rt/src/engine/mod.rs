@@ -91,7 +91,7 @@ pub(crate) struct Engine {
     retired_driver: Option<Box<RetiredDriver>>,
     pub(crate) core: EngineCore,
     pub(crate) watch: SleepWatch,
-    /// Calls of [`look_for_expected`](Self::look_for_expected), modulo 2³².
+    /// Messages found by [`look_for_expected`](Self::look_for_expected) since the last turn that it has asked for.
     looks: u32,
 }
 

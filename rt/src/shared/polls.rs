@@ -63,7 +63,9 @@ impl RuntimeShared {
         if !engine.is_expected(op) {
             return None;
         }
-        let disturbed = self.make_turns_for(op, &mut engine);
+        // If this thread drives the runtime, nothing that looks in vain need be set up before the first look.
+        let has_come = executor::drives(self) && engine.look_for_expected();
+        let disturbed = !has_come && self.make_turns_for(op, &mut engine);
         let taken = take(&mut engine.core);
         self.finish(engine);
         if disturbed {
@@ -111,9 +113,6 @@ impl RuntimeShared {
         let (turns, disturbed) = self.turn_budget(engine);
         engine.core.p2p.common.trace_wait(op);
         for _ in 0..turns {
-            if engine.look_for_expected() {
-                break;
-            }
             engine_turn(engine, &self.clock);
             if engine.core.p2p.common.is_done(op) || engine.core.p2p.common.has_deferred() {
                 if !executor::drives(self) {
@@ -121,8 +120,9 @@ impl RuntimeShared {
                 }
                 break;
             }
-            if self.engine.is_wanted() {
-                break; // the turns of another thread are as good
+            // If another thread wants the engine, its turns are as good.
+            if engine.look_for_expected() || self.engine.is_wanted() {
+                break;
             }
             hint::spin_loop();
         }

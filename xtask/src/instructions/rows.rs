@@ -28,7 +28,7 @@ const fn row(
 }
 
 /// The rows, in the order of the table.
-pub(super) const ROWS: [CountedRow; 24] = [
+pub(super) const ROWS: [CountedRow; 25] = [
     row(
         "message",
         "message to oneself, 8 B: recv_into, send, wait for both",
@@ -91,6 +91,12 @@ pub(super) const ROWS: [CountedRow; 24] = [
     row(
         "ping_pong",
         "two ranks: 8 B there and back, without waiting",
+        None,
+        [None; 2],
+    ),
+    row(
+        "pair_channel",
+        "two ranks: 8 B there and back by a channel, without waiting",
         None,
         [None; 2],
     ),

@@ -27,7 +27,11 @@ struct CalmPair(World);
 
 impl CalmPair {
     fn new() -> Self {
-        let mut pair = Self(World::new(2, reliable()));
+        let net = Net {
+            looks: true,
+            ..reliable()
+        };
+        let mut pair = Self(World::new(2, net));
         let first = pair.post(&op_info(Some(0), Some(9)));
         pair.send(&op_info(Some(1), Some(9)), &[9]);
         pair.turn();
@@ -73,6 +77,11 @@ impl CalmPair {
     /// Makes the turn of a poll at rank 1.
     fn turn(&mut self) {
         self.0.engines[1].turn(ClockTime::default());
+    }
+
+    /// Looks for the message of the expected receive at rank 1.
+    fn look(&mut self) -> bool {
+        self.0.engines[1].look_for_expected()
     }
 
     fn is_calm(&self) -> bool {
@@ -144,6 +153,58 @@ fn a_message_goes_into_the_expected_receive_and_leaves_the_calm() {
     }
     let counts = pair.0.engines[1].core.p2p.tables().counts();
     assert_eq!(counts, (postings, 6), "no receive was posted");
+}
+
+#[test]
+fn a_look_finds_the_message_of_the_expected_receive_and_leaves_the_calm() {
+    let mut pair = CalmPair::new();
+    let recv = pair.expect(&op_info(Some(0), Some(3)));
+    assert!(!pair.look(), "nothing was sent");
+    pair.send(&op_info(Some(1), Some(3)), &[7]);
+    assert!(pair.look() && pair.is_calm());
+    assert_eq!(pair.taken(&recv), ([7, 0, 0, 0, 0, 0, 0, 0], 1));
+}
+
+#[test]
+fn a_look_that_finds_another_message_leaves_the_rest_to_a_turn() {
+    let mut pair = CalmPair::new();
+    let recv = pair.expect(&op_info(Some(0), Some(3)));
+    pair.send(&op_info(Some(1), Some(4)), &[4]);
+    pair.send(&op_info(Some(1), Some(3)), &[3]);
+    assert!(!pair.look() && !pair.is_calm());
+    assert!(!pair.look(), "no receive is expected");
+    pair.turn();
+    assert_eq!(pair.taken(&recv), ([3, 0, 0, 0, 0, 0, 0, 0], 1));
+    let other = pair.post(&op_info(Some(0), Some(4)));
+    assert_eq!(pair.taken(&other), ([4, 0, 0, 0, 0, 0, 0, 0], 1));
+}
+
+#[test]
+fn a_receive_from_any_rank_is_left_to_turns() {
+    let mut pair = CalmPair::new();
+    let recv = pair.expect(&op_info(None, Some(3)));
+    pair.send(&op_info(Some(1), Some(3)), &[7]);
+    assert!(!pair.look());
+    pair.turn();
+    assert_eq!(pair.taken(&recv), ([7, 0, 0, 0, 0, 0, 0, 0], 1));
+}
+
+#[test]
+fn messages_that_are_always_there_leave_every_fifth_look_to_a_turn() {
+    let mut pair = CalmPair::new();
+    for round in 0..3 {
+        let found = (0..100).take_while(|&number| {
+            let recv = pair.expect(&op_info(Some(0), Some(3)));
+            pair.send(&op_info(Some(1), Some(3)), &[number]);
+            let has_come = pair.look();
+            if !has_come {
+                pair.turn();
+            }
+            assert_eq!(pair.taken(&recv).0[0], number);
+            has_come
+        });
+        assert_eq!(found.count(), 4, "in round {round}");
+    }
 }
 
 #[test]

@@ -12,7 +12,8 @@ use std::{
 use ripstop_fabric::{
     driver::{
         Caps, CommandFailure, CommandToken, ConnectAhead, DownCause, DownEvidence, Driver,
-        DriverAbilities, DriverCommand, FailureWatch, LocalRange, PostResult, Sink, TurnProgress,
+        DriverAbilities, DriverCommand, FailureWatch, LocalRange, PeerTurns, PostResult, Sink,
+        TurnProgress,
     },
     lacks_abilities,
     loopback::{self, LoopbackDriver},
@@ -51,6 +52,8 @@ pub(super) struct Net {
     pub(super) lost: AtomicBool,
     /// Rank that gets no memory from its driver.
     pub(super) poor: Option<u32>,
+    /// True if drivers make turns for single peers.
+    pub(super) looks: bool,
     /// True if drivers connect to a peer when it is first used or announced.
     pub(super) connects: bool,
     /// Connections that ranks have announced or used.
@@ -190,8 +193,20 @@ impl DriverAbilities for Lossy {
     }
 
     passes_abilities! { inner: event_counters }
+
     lacks_abilities! {
-        task_lists, tag_matching, named_slots, peer_turns, mapped_memory, node_memory, peer_paths, guarded_memory,
+        task_lists, tag_matching, named_slots, mapped_memory, node_memory, peer_paths, guarded_memory,
+    }
+
+    fn peer_turns(&mut self) -> Option<&mut dyn PeerTurns> {
+        if self.net.looks { Some(self) } else { None }
+    }
+}
+
+/// For worlds of two ranks, whose only peer has sent everything that arrives.
+impl PeerTurns for Lossy {
+    fn progress_from(&mut self, _: WorldRank, sink: &mut dyn Sink) -> u32 {
+        self.inner.progress(1, sink).events
     }
 }
 

@@ -44,6 +44,7 @@ impl Credits {
     ///
     /// Long messages leave an eighth of the window for messages of less than 128 bytes. A message that cannot pay is
     /// offered by rendezvous, which costs no credit because its bytes stay with the sender.
+    #[inline(always)]
     pub(crate) fn spend(&mut self, len: usize) -> bool {
         let Some(units) = units(len) else {
             return false;
