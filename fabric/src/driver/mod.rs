@@ -1,9 +1,10 @@
 //! The contract that drivers fulfill.
 //!
-//! Every driver has the nine methods of [`Driver`]:
+//! Every driver has these methods of [`Driver`]:
 //!
 //! - [`caps`](Driver::caps): what it can do, and what that costs.
-//! - [`post`](Driver::post): takes a command, or returns it if there is no room.
+//! - [`post`](Driver::post): takes a command, or returns it if there is no room. [`post_message`](Driver::post_message) is the
+//!   same for messages.
 //! - [`progress`](Driver::progress): hands arrivals and completions to a [`Sink`].
 //! - [`arm`](Driver::arm), [`wait_on`](Driver::wait_on): sleeping until something arrives.
 //! - [`allocate`](Driver::allocate), [`expose`](Driver::expose): memory that peers may access, and keys to it.

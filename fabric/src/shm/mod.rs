@@ -1,9 +1,9 @@
 //! The shared-memory driver: connects the ranks of one node, as processes or as threads.
 //!
 //! Ranks find each other on a [`Board`]. The module's main type is [`Shm`], a rank's driver. A message takes the path
-//! `Shm::post` →
-//! `ShmLink::send` → `RingProducer::push`, and then `Shm::progress` → `InboundRing::deliver` → `Sink::message`. The files are
-//! private:
+//! `Shm::post_message` →
+//! `ShmLink::send` → `RingProducer::push`, and then `Shm::progress` → `InboundRing::deliver` → `Sink::message`, or
+//! `Shm::progress_from` → `InboundRing::deliver_one`. The files are private:
 //!
 //! - `segment`: the memory that each rank owns and its peers map.
 //! - `ring`: in a segment, one ring for each rank that sends to the owner. A pair's memory is made at its first message.
