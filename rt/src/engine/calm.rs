@@ -51,8 +51,8 @@ impl Engine {
         self.core.p2p.common.calm == CalmState::Expecting && op.slot == EXPECTED_SLOT
     }
 
-    /// Looks repeatedly for the message of the expected receive, and for nothing else, if the driver can do so. Returns true if it
-    /// has come. Otherwise a turn is due.
+    /// Looks repeatedly for the message of the expected receive, and for nothing else, if the driver can do so. Returns true if
+    /// it has come. Otherwise a turn is due.
     #[inline]
     pub(crate) fn look_for_expected(&mut self) -> bool {
         let has_come = self.looks < TURN_EVERY && self.find_expected().is_some();
@@ -226,20 +226,20 @@ impl PointToPoint {
     /// message waits.
     #[inline(never)]
     fn post_calmly(&mut self, op: OpId) -> bool {
-        let is_alone = self.common.calm != CalmState::Expecting || self.post_expected();
+        let is_alone = self.common.calm != CalmState::Expecting || post_expected(self);
         is_alone && self.wait_for_message(op)
     }
+}
 
-    /// Posts the expected receive, and keeps the calm. Returns false, and changes nothing, if a message waits.
-    #[inline(never)]
-    fn post_expected(&mut self) -> bool {
-        let expected = self.common.ops.give_up_expected();
-        let is_posted = self.wait_for_message(expected);
-        if is_posted {
-            self.common.calm = CalmState::Calm;
-        }
-        is_posted
+/// Posts the expected receive, and keeps the calm. Returns false, and leaves it expected, if a message waits.
+#[inline(never)]
+fn post_expected(p2p: &mut PointToPoint) -> bool {
+    let expected = p2p.common.ops.give_up_expected();
+    let is_posted = p2p.wait_for_message(expected);
+    if is_posted {
+        p2p.common.calm = CalmState::Calm;
     }
+    is_posted
 }
 
 /// Ends the calm, and posts the expected receive.
