@@ -102,6 +102,8 @@ pub enum ErrorKind {
     PeerFailed {
         /// Rank of the peer in the communicator of the operation.
         rank: usize,
+        /// Name of the peer's host. `None` if the ranks exchange no addresses, because all of them share memory.
+        host: Option<String>,
         /// Evidence for the failure.
         how: Box<FailureEvidence>,
     },
@@ -183,7 +185,8 @@ impl ErrorKind {
     /// application.
     pub(crate) fn peer_failed(rank: usize) -> Self {
         let how = Box::new(FailureEvidence::Unreachable);
-        Self::PeerFailed { rank, how }
+        let host = None;
+        Self::PeerFailed { rank, host, how }
     }
 
     /// Returns the error kind for an operation with a peer that is down. It has the world rank, which futures translate.
@@ -360,7 +363,7 @@ impl fmt::Display for ErrorKind {
             }
             Self::TimedOut => f.write_str("the time limit was reached first"),
             Self::Cancelled => f.write_str("canceled"),
-            Self::PeerFailed { rank, how } => write!(f, "rank {rank} failed: {how}"),
+            Self::PeerFailed { rank, host, how } => write_failure(f, *rank, host.as_deref(), how),
             Self::PeerFinished { rank } => {
                 write!(f, "rank {rank} has finished: it sends and receives no further messages")
             }
@@ -377,6 +380,20 @@ impl fmt::Display for ErrorKind {
             Self::Transport(error) => write!(f, "the transport failed: {error}{}", remedy(error)),
         }
     }
+}
+
+/// Writes which rank has failed, on which host, and how that is known.
+fn write_failure(
+    f: &mut fmt::Formatter<'_>,
+    rank: usize,
+    host: Option<&str>,
+    how: &FailureEvidence,
+) -> fmt::Result {
+    write!(f, "rank {rank}")?;
+    if let Some(host) = host {
+        write!(f, " on host {host}")?;
+    }
+    write!(f, " failed: {how}")
 }
 
 /// Writes which calls of two ranks disagree, as far as the ranks have reported their calls.

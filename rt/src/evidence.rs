@@ -4,13 +4,13 @@ use std::{
     collections::BTreeMap,
     fmt,
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
-use crate::group::WorldRank;
+use crate::{boot::JobHosts, group::WorldRank};
 use ripstop_fabric::driver::DownEvidence;
 
 /// Evidence of the failure of a rank; part of [`ErrorKind::PeerFailed`](crate::ErrorKind::PeerFailed).
@@ -73,6 +73,8 @@ pub(crate) struct KnownFailures {
     has_reports: AtomicBool,
     /// Boxed on first use, because most ranks never have failures to record.
     noted: Mutex<Option<Box<FailureNotes>>>,
+    /// Hosts of the ranks. Simulated ranks have none.
+    hosts: OnceLock<Arc<JobHosts>>,
 }
 
 #[derive(Debug, Default)]
@@ -88,6 +90,7 @@ impl KnownFailures {
             sees_processes,
             has_reports: AtomicBool::new(false),
             noted: Mutex::default(),
+            hosts: OnceLock::new(),
         }
     }
 
@@ -126,6 +129,16 @@ impl KnownFailures {
         } else {
             FailureEvidence::Unreachable
         })
+    }
+
+    /// Makes the hosts of the ranks known, as soon as they have been exchanged.
+    pub(crate) fn learn_hosts(&self, hosts: &Arc<JobHosts>) {
+        self.hosts.get_or_init(|| Arc::clone(hosts));
+    }
+
+    /// Returns the name of a rank's host, if it is known.
+    pub(crate) fn host_of(&self, rank: WorldRank) -> Option<String> {
+        self.hosts.get()?.of(rank)
     }
 
     fn noted(&self) -> MutexGuard<'_, Option<Box<FailureNotes>>> {

@@ -229,7 +229,8 @@ fn check_narrow(error: &Error, peer: usize) {
     assert_eq!(failed(&error.kind), peer);
     let (text, host) = (error.to_string(), peer + 1);
     for part in [
-        format!("rank {peer} on host h{host} (10."),
+        format!("rank {peer} on host h{host} failed: "),
+        format!("rank {peer} (10."),
         "one MTU".to_owned(),
     ] {
         assert!(text.contains(&part), "{part} in {text}");

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use ripstop::{
-    Builder, Collectives, Comm, ErrorKind, RecvOp, Result, Runtime, Source, Status, Tag, boot,
+    Builder, Collectives, Comm, Error, ErrorKind, RecvOp, Result, Runtime, Source, Status, Tag,
+    boot,
 };
 use ripstop_fabric::shm::Board;
 
@@ -309,7 +310,7 @@ async fn awaits(inbox: RecvOp<Vec<u8>>) -> Result<()> {
     Ok(())
 }
 
-fn never_came(error: ripstop::Error) {
+fn never_came(error: Error) {
     let text = error.to_string();
     let named = match error.kind {
         ErrorKind::PeerFailed { rank, .. } => rank == 1,
@@ -343,6 +344,7 @@ async fn silent(world: &Comm) -> Result<()> {
         0 => {
             let gone = posted.await.expect_err("dead").error;
             assert_eq!(failed(&gone.kind), 2);
+            check_host(&gone);
             assert!(
                 !sees_processes() || gone.to_string().contains("its process ended"),
                 "{gone}"
@@ -357,6 +359,26 @@ async fn silent(world: &Comm) -> Result<()> {
         }
         _ => posted.await.map(drop).map_err(Into::into),
     }
+}
+
+/// Checks that an error about rank 2 names its host, over every network. Ranks that only share memory exchange no names.
+fn check_host(error: &Error) {
+    let ErrorKind::PeerFailed { host, .. } = &error.kind else {
+        panic!("{error}");
+    };
+    let own = rustix::system::uname();
+    let own = own.nodename().to_string_lossy();
+    let name = if hosts::launcher().is_some() {
+        "h3" // each of the first three hosts has a rank
+    } else {
+        &own
+    };
+    let has_network = std::env::var("RIPSTOP_FABRIC").is_ok_and(|fabric| fabric != "shm");
+    assert_eq!(host.as_deref(), has_network.then_some(name), "{error}");
+    let named = error
+        .to_string()
+        .contains(&format!("rank 2 on host {name} failed: "));
+    assert_eq!(named, has_network, "{error}");
 }
 
 /// Rank 1 is stopped for a while, and no operation fails.

@@ -1,6 +1,7 @@
 //! The choice among the networks that the ranks of a job offer. It depends on nothing but their records.
 
 use super::record::OfferRecord;
+use crate::driver::WorldRank;
 
 /// A network that the job does not use, because a rank does not offer it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -9,11 +10,11 @@ pub struct MissingOffer {
     /// Name of the network.
     pub network: &'static str,
     /// A rank that does not offer it.
-    pub rank: usize,
+    pub rank: WorldRank,
     /// That rank's reason.
     pub reason: String,
     /// The lowest rank that offers the network, if any does.
-    pub offered_by: Option<usize>,
+    pub offered_by: Option<WorldRank>,
 }
 
 /// Returns the position of the first network that all ranks offer, and what is missing for each network before it.
@@ -44,9 +45,9 @@ fn missing_offer(network: &'static str, records: &[OfferRecord<'_>]) -> Option<M
     };
     Some(MissingOffer {
         network,
-        rank,
+        rank: numbered(rank),
         reason: reason.to_owned(),
-        offered_by: records.iter().position(offers),
+        offered_by: records.iter().position(offers).map(numbered),
     })
 }
 
@@ -59,16 +60,23 @@ fn missing_kind(network: &'static str, records: &[OfferRecord<'_>]) -> Option<Mi
     let rank = kinds.iter().position(|kind| kind != first)?;
     Some(MissingOffer {
         network,
-        rank,
+        rank: numbered(rank),
         reason: format!("its link is {}, and that of rank 0 is {first}", kinds[rank]),
-        offered_by: Some(0),
+        offered_by: Some(WorldRank(0)),
     })
+}
+
+fn numbered(rank: usize) -> WorldRank {
+    WorldRank(u32::try_from(rank).unwrap_or(u32::MAX))
 }
 
 #[cfg(test)]
 mod tests {
     use super::{MissingOffer, OfferRecord, choose};
-    use crate::offers::record::{LinkAddress, encode};
+    use crate::{
+        driver::WorldRank,
+        offers::record::{LinkAddress, encode},
+    };
 
     const NETWORKS: [&str; 3] = ["verbs", "portals", "tcp"];
 
@@ -120,11 +128,11 @@ mod tests {
     fn every_network_that_was_passed_over_names_a_rank_without_it() {
         let (at, missing) = chosen(&["v-t", "v-t", "--t"]);
         assert_eq!(at, Some(2));
-        let offer = |network, rank, offered_by| MissingOffer {
+        let offer = |network, rank, offered_by: Option<u32>| MissingOffer {
             network,
-            rank,
+            rank: WorldRank(rank),
             reason: "no device".to_owned(),
-            offered_by,
+            offered_by: offered_by.map(WorldRank),
         };
         let expected = [offer("verbs", 2, Some(0)), offer("portals", 0, None)];
         assert_eq!(missing, expected);
@@ -134,11 +142,11 @@ mod tests {
     fn a_network_whose_links_do_not_fit_together_is_not_chosen() {
         assert_eq!(chosen(&["V-t", "V-t"]).0, Some(0));
         let (at, missing) = chosen(&["v-t", "v-t", "V-t"]);
-        assert_eq!((at, missing[0].rank), (Some(2), 2));
+        assert_eq!((at, missing[0].rank), (Some(2), WorldRank(2)));
         let reason = "its link is RoCE, and that of rank 0 is InfiniBand";
         assert_eq!(
             (missing[0].reason.as_str(), missing[0].offered_by),
-            (reason, Some(0))
+            (reason, Some(WorldRank(0)))
         );
         assert_eq!(chosen(&["v--", "V--"]).0, None);
     }

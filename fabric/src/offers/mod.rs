@@ -15,8 +15,8 @@ mod tests;
 
 use std::{fmt::Write, io};
 
-pub use self::choice::MissingOffer;
 use self::record::{LinkAddress, OfferRecord};
+pub use self::{choice::MissingOffer, record::RECORD_MAX};
 use crate::{
     driver::{PreparedEndpoint, WorldRank},
     provider::{DriverEndpoint, OpenRequest, Provider},
@@ -113,12 +113,17 @@ impl NetworkOffers {
     }
 
     /// Chooses the first network that all ranks offer, and closes the others. `records` has one entry per rank, in rank order,
-    /// and includes this rank.
+    /// and includes this rank. `called` returns how errors call a rank.
     ///
     /// # Errors
     /// The ranks have no network in common, or a rank has published something else. The text says what to do.
-    pub fn choose(self, rank: WorldRank, records: &[Vec<u8>]) -> Result<ChosenNetwork, String> {
-        let records = decoded(records)?;
+    pub fn choose(
+        self,
+        rank: WorldRank,
+        records: &[Vec<u8>],
+        called: impl Fn(WorldRank) -> String,
+    ) -> Result<ChosenNetwork, String> {
+        let records = decoded(records, &called)?;
         let names: Vec<_> = self
             .networks
             .iter()
@@ -127,14 +132,15 @@ impl NetworkOffers {
         let (at, missing) = choice::choose(&names, &records);
         let missing = self.with_own_reasons(rank, missing);
         let Some(at) = at else {
-            return Err(nothing_in_common(&missing));
+            return Err(nothing_in_common(&missing, &called));
         };
         let name = names[at];
         let network = self.networks.into_iter().nth(at);
         // This rank's own record is among those of all ranks, unless the board or the launcher garbled it.
         let Some((provider, Ok(prepared))) = network.map(|one| (one.provider, one.found)) else {
             return Err(format!(
-                "rank {rank} has published that it offers {name}, which is not true: {REPORT}"
+                "{} has published that it offers {name}, which is not true: {REPORT}",
+                called(rank)
             ));
         };
         let addresses = records.iter().filter_map(|record| record.offered(name));
@@ -154,7 +160,7 @@ impl NetworkOffers {
         let own = |mut offer: MissingOffer| {
             let withheld = self.withheld().find(|own| own.network == offer.network);
             if let Some(withheld) = withheld {
-                offer.rank = rank.0 as usize;
+                offer.rank = rank;
                 offer.reason.clone_from(&withheld.reason);
             }
             offer
@@ -196,19 +202,23 @@ fn prepare(
     }
 }
 
-fn decoded(records: &[Vec<u8>]) -> Result<Vec<OfferRecord<'_>>, String> {
-    let unreadable = |rank: usize, why: &str| {
+fn decoded(
+    records: &[Vec<u8>],
+    called: impl Fn(WorldRank) -> String,
+) -> Result<Vec<OfferRecord<'_>>, String> {
+    let unreadable = |rank: u32, why: &str| {
+        let rank = called(WorldRank(rank));
         format!(
-            "what rank {rank} has published about its networks cannot be read ({why}): set RIPSTOP_FABRIC to the same value on \
+            "what {rank} has published about its networks cannot be read ({why}): set RIPSTOP_FABRIC to the same value on \
              all ranks, and run the same build of the program"
         )
     };
-    let all = records.iter().enumerate();
+    let all = (0..).zip(records);
     all.map(|(rank, bytes)| OfferRecord::decode(bytes).map_err(|why| unreadable(rank, why)))
         .collect()
 }
 
-fn nothing_in_common(missing: &[MissingOffer]) -> String {
+fn nothing_in_common(missing: &[MissingOffer], called: impl Fn(WorldRank) -> String) -> String {
     let mut text =
         "the ranks are on several nodes, or in containers that share no memory, and no network is offered by all of them"
             .to_owned();
@@ -216,8 +226,10 @@ fn nothing_in_common(missing: &[MissingOffer]) -> String {
         // Writing to a string cannot fail.
         let _ = write!(
             text,
-            "; {}: not by rank {} ({})",
-            offer.network, offer.rank, offer.reason
+            "; {}: not by {} ({})",
+            offer.network,
+            called(offer.rank),
+            offer.reason
         );
     }
     text + ": `ripstop info --fabrics` says on each node what can run there"

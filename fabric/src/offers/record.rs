@@ -11,10 +11,7 @@
 //!
 //! The lines from the name on repeat for each network.
 
-use crate::{
-    driver::{ADDRESS_MAX, LINK_KIND_MAX},
-    shm::Board,
-};
+use crate::driver::{ADDRESS_MAX, LINK_KIND_MAX};
 
 /// Networks that a rank offers, or why it does not.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -176,11 +173,12 @@ pub(super) const NETWORKS_MAX: usize = 3;
 const NAME_MAX: usize = 16;
 /// Every rank repeats its reasons for all others, so they are short. The rank itself has the whole text.
 const REASON_MAX: usize = 120;
-const RECORD_MAX: usize =
+/// Most bytes of a record.
+pub const RECORD_MAX: usize =
     FORMAT.len() + 1 + NETWORKS_MAX * (4 + NAME_MAX + LINK_KIND_MAX + ADDRESS_MAX);
 const _: () = assert!(
-    RECORD_MAX <= Board::NOTE_MAX && REASON_MAX <= ADDRESS_MAX && ADDRESS_MAX < 256,
-    "a record fits into a note, and each of its lengths into a byte"
+    REASON_MAX <= ADDRESS_MAX && ADDRESS_MAX < 256,
+    "each length of a record fits into a byte"
 );
 
 #[cfg(test)]
@@ -191,8 +189,8 @@ mod tests {
     };
 
     use super::{
-        ADDRESS_MAX, Board, LINK_KIND_MAX, LinkAddress, OfferRecord, OfferedAddress, REASON_MAX,
-        encode,
+        ADDRESS_MAX, LINK_KIND_MAX, LinkAddress, OfferRecord, OfferedAddress, REASON_MAX,
+        RECORD_MAX, encode,
     };
 
     const VERBS: &str = "verbs";
@@ -230,7 +228,7 @@ mod tests {
         let names = ["a".repeat(16), "b".repeat(16), "c".repeat(16)];
         let networks = names.each_ref().map(|name| (name.as_str(), Ok(longest)));
         let bytes = encode(&networks);
-        assert!(bytes.len() <= Board::NOTE_MAX, "{}", bytes.len());
+        assert!(bytes.len() <= RECORD_MAX, "{}", bytes.len());
         assert!(OfferRecord::decode(&bytes).is_ok());
     }
 

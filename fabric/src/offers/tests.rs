@@ -159,6 +159,10 @@ fn job(ranks: &[&[&'static FakeNetwork]]) -> (Vec<NetworkOffers>, Vec<Vec<u8>>) 
     (all, records)
 }
 
+fn called(WorldRank(rank): WorldRank) -> String {
+    format!("the {} rank", ["first", "second", "third"][rank as usize])
+}
+
 #[test]
 fn all_ranks_choose_the_network_that_all_have_and_close_the_others() {
     let [fast, slow] =
@@ -168,7 +172,7 @@ fn all_ranks_choose_the_network_that_all_have_and_close_the_others() {
     assert_eq!((fast.open_endpoints(), slow.open_endpoints()), (2, 3));
     let mut chosen = Vec::new();
     for (rank, offers) in (0..).map(WorldRank).zip(all) {
-        let network = offers.choose(rank, &records).unwrap();
+        let network = offers.choose(rank, &records, called).unwrap();
         assert_eq!(network.provider.name(), "slow");
         assert_eq!(network.endpoint.address(), address("slow", rank));
         let expected = [0, 1, 2].map(|rank| address("slow", WorldRank(rank)));
@@ -176,9 +180,9 @@ fn all_ranks_choose_the_network_that_all_have_and_close_the_others() {
         let [missing] = network.missing.as_slice() else {
             panic!("{:?}", network.missing);
         };
-        assert_eq!((missing.network, missing.rank), ("fast", 2));
+        assert_eq!((missing.network, missing.rank), ("fast", WorldRank(2)));
         assert_eq!(missing.reason, "fast has no device");
-        assert_eq!(missing.offered_by, Some(0));
+        assert_eq!(missing.offered_by, Some(WorldRank(0)));
         chosen.push(network);
     }
     assert_eq!((fast.open_endpoints(), slow.open_endpoints()), (0, 3));
@@ -192,7 +196,7 @@ fn the_first_network_is_taken_where_every_rank_has_it() {
     let broken = FakeNetwork::new("slow", OpenFails);
     let (all, records) = job(&[&[fast, slow], &[fast, broken]]);
     for (rank, offers) in (0..).map(WorldRank).zip(all) {
-        let network = offers.choose(rank, &records).unwrap();
+        let network = offers.choose(rank, &records, called).unwrap();
         assert_eq!(network.provider.name(), "fast");
         assert!(network.missing.is_empty());
     }
@@ -206,10 +210,10 @@ fn ranks_without_a_common_network_hear_which_rank_lacks_which() {
         [("fast", OpenFails), ("slow", CheckFails)].map(|(name, how)| FakeNetwork::new(name, how));
     let (all, records) = job(&[&[fast, slow], &[fast, no_slow], &[no_fast, slow]]);
     for (rank, offers) in (0..).map(WorldRank).zip(all) {
-        let why = offers.choose(rank, &records).unwrap_err();
+        let why = offers.choose(rank, &records, called).unwrap_err();
         for part in [
-            "fast: not by rank 2 (the device is busy: buy another)",
-            "slow: not by rank 1 (slow has no device)",
+            "fast: not by the third rank (the device is busy: buy another)",
+            "slow: not by the second rank (slow has no device)",
             "ripstop info --fabrics",
         ] {
             assert!(why.contains(part), "{part} in: {why}");
@@ -229,7 +233,10 @@ fn a_rank_tells_its_own_reason_in_full() {
         is_unexpected: true,
     });
     let own = all[0].record();
-    let why = all.remove(0).choose(WorldRank(0), &[own]).unwrap_err();
+    let why = all
+        .remove(0)
+        .choose(WorldRank(0), &[own], called)
+        .unwrap_err();
     assert!(why.contains(&reason), "{why}");
 }
 
@@ -258,8 +265,11 @@ fn what_is_no_record_is_an_error_that_names_its_rank() {
     let fast = FakeNetwork::new("fast", Works);
     let (mut all, mut records) = job(&[&[fast], &[fast]]);
     records[1] = address("fast", WorldRank(1));
-    let why = all.remove(0).choose(WorldRank(0), &records).unwrap_err();
-    assert!(why.contains("what rank 1 has published"), "{why}");
+    let why = all
+        .remove(0)
+        .choose(WorldRank(0), &records, called)
+        .unwrap_err();
+    assert!(why.contains("what the second rank has published"), "{why}");
     assert!(why.contains("RIPSTOP_FABRIC"), "{why}");
 }
 
@@ -271,7 +281,10 @@ fn a_rank_whose_own_record_was_garbled_does_not_use_what_it_does_not_have() {
     );
     let (_, records) = job(&[&[works], &[works]]);
     let (mut all, _) = job(&[&[broken], &[works]]);
-    let why = all.remove(0).choose(WorldRank(0), &records).unwrap_err();
+    let why = all
+        .remove(0)
+        .choose(WorldRank(0), &records, called)
+        .unwrap_err();
     assert!(why.contains("fast"), "{why}");
 }
 

@@ -4,15 +4,12 @@
 //! version u8 | number of endpoints u8, 1 to 4 | 0 u16 | incarnation u32 | token 16 bytes
 //! each endpoint: 4 or 6 u8 | prefix length u8 | speed class u8 | 0 u8 | port u16 | address 4 or 16 bytes | all little-endian,
 //! except addresses, which have the network's order
-//! length of the host's name u8 | name
 //! ```
 
 use std::{
     fmt, io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
 };
-
-use super::host_name::{HOST_MAX, HostName};
 
 /// How peers reach a rank, and the secret by which they prove that they belong to its job.
 #[derive(Clone, PartialEq, Eq)]
@@ -23,8 +20,6 @@ pub(super) struct TcpAddress {
     pub(super) incarnation: u32,
     /// Where the rank listens, in its order of preference. There is at least one endpoint, and at most [`ENDPOINTS_MAX`].
     pub(super) endpoints: Vec<TcpEndpoint>,
-    /// Name of the rank's host, for errors.
-    pub(super) host: HostName,
 }
 
 /// A listener of a rank.
@@ -55,9 +50,6 @@ impl TcpAddress {
         for endpoint in &self.endpoints {
             endpoint.encode(&mut bytes);
         }
-        let host = self.host.as_bytes();
-        bytes.push(u8::try_from(host.len()).unwrap_or(u8::MAX));
-        bytes.extend(host);
         bytes
     }
 
@@ -85,22 +77,13 @@ impl TcpAddress {
             endpoints.push(endpoint);
             rest = after;
         }
-        let (len, rest) = rest
-            .split_first()
-            .ok_or_else(|| invalid("ends before the name of the host".to_owned()))?;
-        let (name, rest) = rest
-            .split_at_checked(usize::from(*len))
-            .ok_or_else(|| invalid("ends within the name of the host".to_owned()))?;
         if !rest.is_empty() {
             return Err(invalid(format!("goes on for {} bytes", rest.len())));
         }
-        let host = HostName::decode(name)
-            .ok_or_else(|| invalid("has a name that no host has".to_owned()))?;
         Ok(Self {
             token: field(head, 8),
             incarnation: u32::from_le_bytes(field(head, 4)),
             endpoints,
-            host,
         })
     }
 }
@@ -111,7 +94,6 @@ impl fmt::Debug for TcpAddress {
         f.debug_struct("TcpAddress")
             .field("incarnation", &self.incarnation)
             .field("endpoints", &self.endpoints)
-            .field("host", &self.host)
             .finish_non_exhaustive()
     }
 }
@@ -206,12 +188,11 @@ fn invalid(what: String) -> io::Error {
 pub(super) const ENDPOINTS_MAX: usize = 4;
 
 /// The most bytes of an encoded address.
-pub(super) const ADDRESS_LEN_MAX: usize =
-    HEAD_LEN + ENDPOINTS_MAX * ENDPOINT_LEN_MAX + 1 + HOST_MAX;
+pub(super) const ADDRESS_LEN_MAX: usize = HEAD_LEN + ENDPOINTS_MAX * ENDPOINT_LEN_MAX;
 
 const _: () = assert!(ADDRESS_LEN_MAX <= crate::driver::ADDRESS_MAX);
 
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 const HEAD_LEN: usize = 24;
 const ENDPOINT_LEN_MAX: usize = 6 + 16;
 
@@ -219,9 +200,7 @@ const ENDPOINT_LEN_MAX: usize = 6 + 16;
 mod tests {
     use proptest::prelude::*;
 
-    use super::{
-        ADDRESS_LEN_MAX, ENDPOINTS_MAX, HOST_MAX, HostName, SpeedClass, TcpAddress, TcpEndpoint,
-    };
+    use super::{ADDRESS_LEN_MAX, ENDPOINTS_MAX, SpeedClass, TcpAddress, TcpEndpoint};
 
     fn endpoint(ip: &str, prefix: u8) -> TcpEndpoint {
         TcpEndpoint {
@@ -237,7 +216,6 @@ mod tests {
             token: *b"0123456789abcdef",
             incarnation: 7,
             endpoints: vec![endpoint("10.1.2.3", 24), endpoint("fd00::17", 64)],
-            host: HostName::decode(b"h2").unwrap(),
         }
     }
 
@@ -253,7 +231,6 @@ mod tests {
         let mut address = example();
         assert_eq!(TcpAddress::decode(&address.encode()).unwrap(), address);
         address.endpoints = vec![endpoint("fd00::17", 128); ENDPOINTS_MAX];
-        address.host = HostName::decode(&[b'x'; HOST_MAX]).unwrap();
         let bytes = address.encode();
         assert_eq!(bytes.len(), ADDRESS_LEN_MAX);
         assert_eq!(TcpAddress::decode(&bytes).unwrap(), address);
@@ -265,12 +242,9 @@ mod tests {
         for (bytes, word) in [
             (vec![], "short"),
             (good[..23].to_vec(), "short"),
-            (good[..good.len() - 1].to_vec(), "ends within the name"),
-            (good[..good.len() - 3].to_vec(), "ends before the name"),
-            (good[..good.len() - 4].to_vec(), "ends within an endpoint"),
-            (changed(good.len() - 1, 0x1b), "name that no host has"),
+            (good[..good.len() - 1].to_vec(), "ends within an endpoint"),
             ([&good[..], &[0]].concat(), "goes on"),
-            (changed(0, 3), "same version"),
+            (changed(0, 2), "same version"),
             (changed(1, 0), "0 endpoints"),
             (changed(1, 5), "5 endpoints"),
             (changed(1, 3), "ends within"),

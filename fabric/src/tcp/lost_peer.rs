@@ -58,11 +58,11 @@ impl TcpPeer {
         }
     }
 
-    /// Returns the peer's rank, host and addresses, as errors name them.
+    /// Returns the peer's rank and addresses, as errors name them. The caller adds the name of the host.
     pub(super) fn place(&self, rank: u32) -> String {
         let all = self.address.endpoints.iter();
         let all: Vec<_> = all.map(|one| one.socket().to_string()).collect();
-        format!("rank {rank}{} ({})", self.address.host, all.join(" or "))
+        format!("rank {rank} ({})", all.join(" or "))
     }
 }
 

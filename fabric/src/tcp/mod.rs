@@ -22,8 +22,8 @@
 //!   down comes after the peer's last message and after the failures of its commands.
 //! - `staging` sends short commands of one turn together. `hot` says which sockets are read without asking for events first,
 //!   and `landing` reads bytes straight to where they belong. `placing` asks the sink where the body of a long message belongs.
-//! - `silence` looks for hosts that hear nothing any more, and `lost_peer` says in errors where a lost peer was, with the name of
-//!   its host (`host_name`), why it was lost and what to do.
+//! - `silence` looks for hosts that hear nothing any more, and `lost_peer` says in errors where a lost peer was, why it was lost
+//!   and what to do.
 //! - `shortage` says which errors are this host's own, and sends again what the kernel had no memory for.
 //! - `checksum` says what frames look like, and `congestion` how fast a connection may send.
 //! - `exports` knows the memory that peers may access. The target of a put, a get or an atomic performs it in its own turns,
@@ -46,7 +46,6 @@ mod farewell;
 mod frame;
 mod given_up;
 mod handshake;
-mod host_name;
 mod hot;
 #[cfg(test)]
 mod injected_errors;

@@ -390,8 +390,7 @@ impl TcpCore {
         let how = self.how_ended(rank);
         let advice = self.peers[rank as usize].reach.as_ref();
         let advice = advice.map_or("", |reach| reach.advice());
-        let host = &self.peers[rank as usize].address.host;
-        let text = format!("rank {rank}{host} cannot be reached over TCP ({errors}){advice}");
+        let text = format!("rank {rank} cannot be reached over TCP ({errors}){advice}");
         self.lose(rank, how, text);
     }
 

@@ -107,6 +107,11 @@ pub enum BootError {
         /// Text that was found instead, shortened and escaped.
         found: String,
     },
+    /// A rank has published something else than its host and its address.
+    Unreadable {
+        /// The rank.
+        rank: u32,
+    },
     /// A rank asked to end the job.
     Aborted {
         /// The rank.
@@ -213,11 +218,7 @@ impl fmt::Display for BootError {
                 )
             }
             Self::Absent { .. } | Self::Unheard { .. } => self.fmt_late(f),
-            Self::Record { leader, found } => write!(
-                f,
-                "rank {leader}, the lowest of its node, published \"{found}\" where the addresses of its node should be: run \
-                 the same build of the program on all nodes"
-            ),
+            Self::Record { .. } | Self::Unreadable { .. } => self.fmt_unreadable(f),
             Self::Aborted { rank, code, why } => {
                 write!(f, "rank {rank} ended the job with code {code}: {why}")
             }
@@ -244,6 +245,22 @@ impl BootError {
             ),
             _ => Ok(()),
         }
+    }
+
+    /// Writes that a rank has published what this build does not read.
+    fn fmt_unreadable(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Record { leader, found } => write!(
+                f,
+                "rank {leader}, the lowest of its node, published \"{found}\" where the addresses of its node should be"
+            )?,
+            Self::Unreadable { rank } => write!(
+                f,
+                "what rank {rank} has published about itself cannot be read"
+            )?,
+            _ => return Ok(()),
+        }
+        f.write_str(": run the same build of the program on all nodes")
     }
 
     /// Writes the errors about ranks of this node.

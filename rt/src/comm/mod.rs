@@ -499,6 +499,7 @@ impl Comm {
                 Some(why) => ErrorKind::Setup(why.to_owned()),
                 None => ErrorKind::PeerFailed {
                     rank: local(rank),
+                    host: self.shared().failures.host_of(world(rank)),
                     how: Box::new(self.shared().failures.of(world(rank))),
                 },
             },

@@ -135,9 +135,12 @@ impl Engine {
             };
             let how = watch.evidence(rank);
             if let DownEvidence::Reported(why) = &how {
-                let (peer, why) = (rank, why.to_string());
-                let rank = self.core.p2p.common.me;
-                let lost = LibraryEvent::PeerLost { rank, peer, why };
+                let lost = LibraryEvent::PeerLost {
+                    rank: self.core.p2p.common.me,
+                    peer: rank,
+                    host: self.core.evidence.host_of(rank),
+                    why: why.clone(),
+                };
                 self.core.p2p.common.report(lost);
             }
             let is_seen = matches!(how, DownEvidence::Ended);
@@ -255,8 +258,11 @@ impl EngineCore {
         let limits = [liveness.alive.limit(), liveness.alive.suspect_limit()];
         let [limit, limit_of_doubt] = limits.map(Duration::from_nanos);
         for rank in found.failed {
-            let (me, peer) = (self.p2p.common.me, rank);
-            let silent = LibraryEvent::PeerSilent { rank: me, peer };
+            let silent = LibraryEvent::PeerSilent {
+                rank: self.p2p.common.me,
+                peer: rank,
+                host: self.evidence.host_of(rank),
+            };
             self.p2p.common.report(silent);
             self.evidence.note(
                 rank,

@@ -6,7 +6,11 @@ use ripstop_fabric::{
 };
 
 use super::{DriverParams, OpenedFabric, combined, open_error, refused, remedied};
-use crate::{boot, error::Result, group::WorldRank};
+use crate::{
+    boot::{self, HostName},
+    error::Result,
+    group::WorldRank,
+};
 
 impl DriverParams<'_> {
     /// Opens the networks that can run here, and joins the job over the one that all ranks choose.
@@ -18,9 +22,11 @@ impl DriverParams<'_> {
         let offers = NetworkOffers::open(&networks, &self.request(true), explain);
         self.report_withheld(&offers);
         let boot = &mut self.joining;
-        self.board.leave_note(boot.on_node(), &offers.record());
+        let note = HostName::own().with_address(&offers.record());
+        self.board.leave_note(boot.on_node(), &note);
         let limit = self.settings.boot_timeout;
         let records = boot::collect_addresses(boot, self.board, limit);
+        let records = records.and_then(|records| self.link.hosts.take_names(&records));
         let records = records.map_err(|error| {
             if let Some(reporter) = self.reporter {
                 reporter.blame_lost(&error);
@@ -28,7 +34,8 @@ impl DriverParams<'_> {
             refused(error)
         })?;
         let rank = WorldRank(self.boot.rank);
-        let chosen = offers.choose(rank, &records).map_err(refused)?;
+        let chosen = offers.choose(rank, &records, |rank| self.called(rank));
+        let chosen = chosen.map_err(refused)?;
         let unknown = || refused(format!("{:?} is no network of jobs", chosen.provider));
         let fabric = FabricSelection::combined_with(chosen.provider).ok_or_else(unknown)?;
         let why = chosen_because(fabric, &chosen);
@@ -37,6 +44,11 @@ impl DriverParams<'_> {
         let driver = combined(self.combination(fabric), driver.map_err(open_error)?)?;
         self.joining.exchange.settle().map_err(refused)?;
         Ok(OpenedFabric { driver, why })
+    }
+
+    /// Returns what errors call a rank.
+    fn called(&self, rank: WorldRank) -> String {
+        self.link.hosts.called(rank)
     }
 
     /// Reports once per node which networks its ranks do not offer, although users expect them to work.
@@ -68,10 +80,11 @@ impl DriverParams<'_> {
                 reason,
                 offered_by,
             } = offer;
-            if let Some(other) = offered_by {
+            if let Some(other) = offered_by.map(|other| self.called(other)) {
                 tracing::warn!(
                     target: "ripstop::fabric",
-                    "{network} is not used, although rank {other} offers it, because rank {rank} does not: {reason}"
+                    "{network} is not used, although {other} offers it, because {} does not: {reason}",
+                    self.called(*rank)
                 );
             }
         }

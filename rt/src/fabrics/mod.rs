@@ -19,7 +19,7 @@ use ripstop_fabric::{
 };
 
 use crate::{
-    boot::{self, ArrivalGuard, Boot, report::FailureReporter},
+    boot::{self, ArrivalGuard, Boot, HostName, report::FailureReporter},
     error::{Error, ErrorKind, Result, remedy},
     group::WorldRank,
     settings::Settings,
@@ -41,7 +41,7 @@ pub(crate) struct DriverParams<'a> {
     /// True if the reactor can sleep on a futex.
     pub(crate) futex: bool,
     pub(crate) counters: &'a Arc<DriverStats>,
-    /// Takes the reason why this rank never got the addresses of the others, if that happens.
+    /// Takes the names of the ranks' hosts, or the reason why this rank never got the addresses of the others.
     pub(crate) link: &'a Arc<JobLink>,
     /// Connection on which a rank is reported that ends while this rank waits for its address.
     pub(crate) reporter: Option<&'a FailureReporter>,
@@ -194,14 +194,17 @@ impl DriverParams<'_> {
         let alone = (!both).then(|| self.node());
         let (mut boot, board) = (self.joining, self.board.clone());
         // From here on, the death of this process keeps no other rank from getting all addresses.
-        board.leave_note(boot.on_node(), &prepared.address());
+        let note = HostName::own().with_address(&prepared.address());
+        board.leave_note(boot.on_node(), &note);
         let limit = self.settings.boot_timeout;
         let ranks = (WorldRank(boot.rank), boot.size);
         let arrival = (!both).then(|| self.arrival.second_guard());
         let link = Arc::clone(self.link);
+        let hosts = Arc::clone(&link.hosts);
         let mut meet = move |prepared: Box<dyn PreparedEndpoint>| -> io::Result<_> {
             let heard = boot::collect_addresses(&mut boot, &board, limit);
-            let addresses = heard.map_err(io::Error::other)?;
+            let addresses = heard.and_then(|heard| hosts.take_names(&heard));
+            let addresses = addresses.map_err(io::Error::other)?;
             let driver = prepared.connect(&addresses).map_err(remedied)?;
             boot.exchange.settle().map_err(io::Error::other)?;
             Ok(driver)

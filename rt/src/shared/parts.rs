@@ -10,7 +10,7 @@ use ripstop_fabric::{
 
 use crate::{
     boot::{
-        Exchange,
+        Exchange, JobHosts,
         report::{FailureReporter, PeerDeparture},
     },
     clock::Clock,
@@ -121,6 +121,8 @@ pub(crate) struct RuntimeParts {
 pub(crate) struct JobLink {
     /// Reason why this rank never got the addresses of the other ranks.
     pub(crate) unmet: OnceLock<String>,
+    /// Hosts of the ranks, once their addresses have arrived.
+    pub(crate) hosts: Arc<JobHosts>,
     /// The launcher, for a rank that aborts its job.
     exchange: Mutex<Box<dyn Exchange>>,
 }
@@ -129,6 +131,7 @@ impl JobLink {
     pub(crate) fn new(exchange: Box<dyn Exchange>) -> Self {
         Self {
             unmet: OnceLock::new(),
+            hosts: Arc::default(),
             exchange: Mutex::new(exchange),
         }
     }
@@ -149,6 +152,9 @@ impl RuntimeParts {
     /// The same as those of [`start_trace`](Self::start_trace).
     pub(crate) fn start_reports(&mut self) -> Result<()> {
         self.report_failures();
+        if let Some(link) = &self.link {
+            self.engine.core.evidence.learn_hosts(&link.hosts);
+        }
         if let Some(view) = &self.view {
             self.engine.start_flight(view.flight_recorder());
         }

@@ -9,8 +9,9 @@ use super::{Board, PeerState, RANK_LEN, RANKS_AT, index};
 use crate::driver::ADDRESS_MAX;
 
 impl Board {
-    /// Longest note in bytes: what a rank says about the three networks over which it could join its job.
-    pub const NOTE_MAX: usize = 704;
+    /// Longest note in bytes: the name of a rank's host, and what the rank says about the three networks over which it could join
+    /// its job.
+    pub const NOTE_MAX: usize = 760;
 
     /// Leaves a note about `rank` for the other ranks, such as its address in another fabric. To be called once per rank.
     ///

@@ -17,10 +17,15 @@ pub(crate) enum LibraryEvent {
     PeerLost {
         rank: WorldRank,
         peer: WorldRank,
+        host: Option<String>,
         why: String,
     },
     /// A peer sent nothing for longer than the limit.
-    PeerSilent { rank: WorldRank, peer: WorldRank },
+    PeerSilent {
+        rank: WorldRank,
+        peer: WorldRank,
+        host: Option<String>,
+    },
     /// A peer sent a message that it was not allowed to send.
     OverQuota { rank: WorldRank, peer: WorldRank },
     /// A reduction panicked, and the future that would get the panic is gone.
@@ -42,13 +47,24 @@ impl EngineCommons {
 impl Wake for LibraryEvent {
     fn wake(self: Arc<Self>) {
         match &*self {
-            Self::PeerLost { rank, peer, why } => {
-                tracing::warn!(target: "ripstop::fabric", rank = rank.0, peer = peer.0, why, "this peer is considered failed");
-            }
-            Self::PeerSilent { rank, peer } => tracing::warn!(
+            Self::PeerLost {
+                rank,
+                peer,
+                host,
+                why,
+            } => tracing::warn!(
                 target: "ripstop::fabric",
                 rank = rank.0,
                 peer = peer.0,
+                host = host.as_deref(),
+                why,
+                "this peer is considered failed"
+            ),
+            Self::PeerSilent { rank, peer, host } => tracing::warn!(
+                target: "ripstop::fabric",
+                rank = rank.0,
+                peer = peer.0,
+                host = host.as_deref(),
                 "no message came from this peer within the limit, so it is considered failed"
             ),
             Self::OverQuota { rank, peer } => tracing::warn!(
