@@ -222,7 +222,8 @@ fn nothing_in_common(missing: &[MissingOffer], called: impl Fn(WorldRank) -> Str
     let mut text =
         "the ranks are on several nodes, or in containers that share no memory, and no network is offered by all of them"
             .to_owned();
-    for offer in missing {
+    // The last network needs the least, so it is the one that users can most likely make work.
+    for offer in missing.iter().rev() {
         // Writing to a string cannot fail.
         let _ = write!(
             text,
