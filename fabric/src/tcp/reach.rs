@@ -1,6 +1,6 @@
 //! Connecting to a peer: attempts at its endpoints, each with a handshake, until one is answered.
 
-use std::{collections::VecDeque, io, os::fd::OwnedFd};
+use std::{collections::VecDeque, io, net::IpAddr, os::fd::OwnedFd};
 
 use super::{
     core::TcpCore,
@@ -134,13 +134,19 @@ impl TcpReach {
             || self.tries.iter().all(|one| one.is_hopeless(now))
     }
 
-    /// Returns what to do about a peer that cannot be reached, to be added to its error.
-    fn advice(&self) -> &'static str {
+    /// Returns what to do about a peer that cannot be reached, to be added to its error. `is_here` is true if this rank listens
+    /// at the same addresses as the peer.
+    fn advice(&self, is_here: bool) -> &'static str {
         let last = || self.tries.iter().map(|one| one.last);
         if last().any(|last| matches!(last, LastFailure::Shortage | LastFailure::Stranger)) {
             "" // the errors of the endpoints say what is wrong
         } else if last().all(|last| matches!(last, LastFailure::Absent(_))) {
-            ": no process listens there any more; look at the errors of that rank"
+            if is_here {
+                ": no process listens there any more; look at the errors of that rank, or, if it is on another host, choose \
+                 another interface with RIPSTOP_TCP_IFACE, because both hosts have this address"
+            } else {
+                ": no process listens there any more; look at the errors of that rank"
+            }
         } else {
             NETWORK_ADVICE
         }
@@ -389,9 +395,17 @@ impl TcpCore {
         let errors = errors.collect::<Vec<_>>().join(", ");
         let how = self.how_ended(rank);
         let advice = self.peers[rank as usize].reach.as_ref();
-        let advice = advice.map_or("", |reach| reach.advice());
+        let advice = advice.map_or("", |reach| reach.advice(self.shares_addresses_with(rank)));
         let text = format!("rank {rank} cannot be reached over TCP ({errors}){advice}");
         self.lose(rank, how, text);
+    }
+
+    /// Returns true if this rank listens at all addresses of a peer. Then both are on one host, or their hosts have addresses
+    /// that lead nowhere else, such as that of a bridge for containers.
+    fn shares_addresses_with(&self, rank: u32) -> bool {
+        let [own, peers] = [self.me, rank].map(|rank| &self.peers[rank as usize].address.endpoints);
+        let is_own = |ip: IpAddr| own.iter().any(|endpoint| endpoint.ip == ip);
+        peers.iter().all(|endpoint| is_own(endpoint.ip))
     }
 
     /// Returns how a rank ended of which this rank has heard nothing.

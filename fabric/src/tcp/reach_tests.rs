@@ -246,6 +246,31 @@ fn a_lack_that_does_not_end_is_an_error_that_says_what_to_do() {
 }
 
 #[test]
+fn an_address_that_both_hosts_may_have_is_named_where_no_process_listens() {
+    for is_here in [true, false] {
+        let mut own = rank_with_peer_at(&[1], LONG);
+        let core = own.core();
+        core.reach(1);
+        if !is_here {
+            core.peers[1].address.endpoints[0].ip = [127, 0, 0, 2].into();
+        }
+        let start = core.timer.now();
+        for now in [start, start + picoseconds(LONG)] {
+            let why = io::ErrorKind::ConnectionRefused.into();
+            core.note_failure(1, 0, &AttemptEnd::Error(why), now);
+            core.continue_reach(1, now);
+        }
+        let evidence = core.peers[1].evidence.clone().unwrap();
+        assert!(evidence.contains("no process listens"), "{evidence}");
+        assert_eq!(
+            evidence.contains("RIPSTOP_TCP_IFACE"),
+            is_here,
+            "{evidence}"
+        );
+    }
+}
+
+#[test]
 fn a_service_of_another_version_is_only_one_endpoint_that_fails() {
     let mut own = rank_with_peer_at(&[1, 2], LONG);
     let core = own.core();
