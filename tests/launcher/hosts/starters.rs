@@ -73,16 +73,21 @@ fn a_starter_that_passes_no_input_on_is_told_so() {
 #[test]
 fn a_starter_that_takes_too_long_ends_with_the_time_limit() {
     let folder = Folder::new("slow");
-    let starter = folder.starter(&format!("[ $host = bad ] && exec sleep 60\n{LIKE_SSH}"));
+    let bad = "printf \"user@$host's password: \" >&2; exec sleep 60";
+    let starter = folder.starter(&format!("if [ $host = bad ]; then {bad}\nfi\n{LIKE_SSH}"));
     let job = ended(script(
         &starter,
         "good,bad",
-        &["--timeout", "1"],
+        &["--timeout", "3"],
         "echo a rank runs",
     ));
     job.with(
         124,
-        &["time limit of 1 s reached before all hosts were ready"],
+        &[
+            "time limit of 3 s reached before all hosts were ready; ",
+            "host bad: ",
+            "starter runs, and no helper has answered yet: user@bad's password:",
+        ],
     );
     assert_eq!(job.out, "");
 }

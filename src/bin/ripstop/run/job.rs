@@ -306,6 +306,7 @@ impl LaunchedJob {
             return self.fail(FirstFailure::Interrupted {
                 signal: number,
                 rank,
+                late: self.hosts.late().unwrap_or_default(),
             });
         }
         self.signal_all(signal);
@@ -340,7 +341,7 @@ impl LaunchedJob {
             self.fail(FirstFailure::TimedOut {
                 limit,
                 running: self.running().collect(),
-                is_early: self.ranks.is_empty(),
+                late: self.hosts.late(),
             });
         }
         if self

@@ -49,11 +49,16 @@ pub(super) enum FirstFailure {
     TimedOut {
         limit: Duration,
         running: Vec<u32>,
-        /// True if no rank was started yet, because some hosts were not ready.
-        is_early: bool,
+        /// The hosts that were not ready. `None` if the ranks had been started.
+        late: Option<String>,
     },
     /// A signal that asks for the end of the job came before `rank` was started.
-    Interrupted { signal: i32, rank: usize },
+    Interrupted {
+        signal: i32,
+        rank: usize,
+        /// The hosts that were not ready.
+        late: String,
+    },
     /// The output cannot be written, because it is closed or its disk is full.
     OutputFailed { kind: io::ErrorKind, why: String },
 }
@@ -87,10 +92,13 @@ impl FirstFailure {
         }
     }
 
-    /// Returns the rank that failed.
+    /// Returns the rank that the failure is about.
     pub(super) fn rank(&self) -> Option<u32> {
         match self {
-            Self::Failed { rank, .. } | Self::Aborted { rank, .. } => Some(*rank),
+            Self::Failed { rank, .. }
+            | Self::Aborted { rank, .. }
+            | Self::Deserted { rank, .. }
+            | Self::Garbled { rank, .. } => Some(*rank),
             _ => None,
         }
     }
@@ -130,27 +138,27 @@ impl FirstFailure {
             }
             Self::Deserted { rank, how, waiting } => {
                 let waiting = message::ranks(waiting);
-                format!("rank {rank} {how}, and {waiting} would wait for it in a fence forever")
+                format!("rank {rank}{on} {how}, and {waiting} would wait for it in a fence forever")
             }
             Self::Garbled { rank, why } => {
-                format!("rank {rank} does not speak PMI-1 on PMI_FD: {why}")
+                format!("rank {rank}{on} does not speak PMI-1 on PMI_FD: {why}")
             }
             Self::TimedOut {
                 limit,
                 running,
-                is_early,
+                late,
             } => {
                 let limit = limit.as_secs_f64();
-                let state = match running.as_slice() {
-                    _ if *is_early => " before all hosts were ready".to_owned(),
-                    [] => ", and the output was not read to its end".to_owned(),
-                    running => format!(", still running: {}", message::ranks(running)),
+                let state = match (late, running.as_slice()) {
+                    (Some(late), _) => format!(" before all hosts were ready{late}"),
+                    (None, []) => ", and the output was not read to its end".to_owned(),
+                    (None, running) => format!(", still running: {}", message::ranks(running)),
                 };
                 format!("time limit of {limit} s reached{state}")
             }
-            Self::Interrupted { signal, rank } => {
+            Self::Interrupted { signal, rank, late } => {
                 let name = name(*signal).unwrap_or("a signal");
-                format!("{name} before rank {rank} was started")
+                format!("{name} before rank {rank} was started{late}")
             }
             Self::OutputFailed {
                 kind: io::ErrorKind::BrokenPipe,

@@ -256,6 +256,23 @@ impl HostLink {
         Some(self.closing.map_or(time, |closing| closing.min(time)))
     }
 
+    /// Returns what a host that cannot start its ranks yet has still to do.
+    pub(super) fn why_late(&self) -> Option<String> {
+        match self.state {
+            _ if self.fault.is_some() => None,
+            LinkState::Planned => Some("its starter was not started yet".to_owned()),
+            LinkState::Starting(_) => Some(format!(
+                "{} runs, and no helper has answered yet{}",
+                self.starter(),
+                self.last_words()
+            )),
+            LinkState::Checking(_) => {
+                Some("its helper has not said yet whether it can start its ranks".to_owned())
+            }
+            _ => None,
+        }
+    }
+
     /// How the starter ended, and what it said.
     fn epitaph(&mut self) -> String {
         let ended = self.ended();

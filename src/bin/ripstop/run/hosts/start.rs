@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::choice::HostPlan;
 use super::frame::LauncherFrame;
 use super::link::{HostLink, LinkState};
+use super::set::HostSet;
 use super::setup::{HostProgram, NodeSetup};
 use super::{START_FAILED, VERSION};
 use crate::run::job::{LaunchedJob, now, raise_descriptor_limit};
@@ -157,27 +158,40 @@ impl LaunchedJob {
 
     /// Describes why the job cannot start. Hosts with the same reason are named together.
     fn report(&self) -> LaunchError {
-        let mut reasons: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-        let mut codes = Vec::new();
-        for link in &self.hosts.links {
-            if let Some((code, why)) = &link.fault {
-                codes.push(*code);
-                reasons
-                    .entry(masked(why, &link.name))
-                    .or_default()
-                    .push(&link.name);
-            }
-        }
-        let sentences = reasons.iter().map(|(why, hosts)| match hosts.as_slice() {
-            [host] => format!("host {host}: {}", why.replace("%h", host)),
-            hosts => format!("hosts {}: {why}", some(hosts)),
-        });
-        let sentence = sentences.collect::<Vec<_>>().join("\nripstop: error: ");
+        let faults = self.hosts.links.iter();
+        let faults = faults.filter_map(|link| Some((link.name.as_str(), link.fault.as_ref()?)));
+        let code = faults.clone().map(|(_, (code, _))| *code).max();
+        let sentences = by_reason(faults.map(|(name, (_, why))| (name, why.as_str())));
         LaunchError {
-            code: codes.into_iter().max().unwrap_or(START_FAILED),
-            ..LaunchError::machine(sentence)
+            code: code.unwrap_or(START_FAILED),
+            ..LaunchError::machine(sentences.join("\nripstop: error: "))
         }
     }
+}
+
+impl HostSet {
+    /// Describes the hosts for which the start waits, as the end of a sentence. `None` if the ranks run already.
+    pub(in crate::run) fn late(&self) -> Option<String> {
+        self.setup.as_ref()?;
+        let late = self.links.iter();
+        let late = late.filter_map(|link| Some((link.name.as_str(), link.why_late()?)));
+        let late: Vec<_> = late.collect();
+        let late = by_reason(late.iter().map(|(name, why)| (*name, why.as_str())));
+        Some(late.iter().map(|one| format!("; {one}")).collect())
+    }
+}
+
+/// Returns a sentence for each reason, which names the hosts.
+fn by_reason<'a>(hosts: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<String> {
+    let mut reasons: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for (name, why) in hosts {
+        reasons.entry(masked(why, name)).or_default().push(name);
+    }
+    let sentences = reasons.iter().map(|(why, hosts)| match hosts.as_slice() {
+        [host] => format!("host {host}: {}", why.replace("%h", host)),
+        hosts => format!("hosts {}: {why}", some(hosts)),
+    });
+    sentences.collect()
 }
 
 /// Replaces the name of a host by `%h`, where it stands alone.

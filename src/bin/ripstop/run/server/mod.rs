@@ -407,11 +407,15 @@ fn abort(rank: u32, line: WireLine<'_>) -> PmiEffect {
 
 /// Makes bytes from a rank safe to print.
 pub(super) fn printable(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes)
-        .chars()
-        .take(500)
-        .flat_map(char::escape_debug)
-        .collect()
+    let mut shown = String::new();
+    for letter in String::from_utf8_lossy(bytes).chars().take(500) {
+        match letter {
+            // They are common in sentences, and harmless.
+            '\'' | '"' => shown.push(letter),
+            _ => shown.extend(letter.escape_debug()),
+        }
+    }
+    shown
 }
 
 const FINALIZED: &str = "finalized";
