@@ -165,7 +165,7 @@ struct Side {
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 enum Greeting {
     None,
-    UnderWay,
+    InFlight,
     /// The greeting has arrived, and the acknowledgment is in flight.
     Heard,
     /// The greeting was acknowledged, and there is another one.
@@ -269,7 +269,7 @@ impl World {
             number: 1,
             bound: Some(1),
         });
-        side.greeting = Greeting::UnderWay;
+        side.greeting = Greeting::InFlight;
         Ok(world)
     }
 
@@ -277,7 +277,7 @@ impl World {
     /// or whose receiver does not exist any more.
     fn move_greeting(&self, me: usize, step: Step, next: &mut Vec<Self>) -> Result<(), String> {
         let greeting = self.sides[me].greeting;
-        if greeting == Greeting::UnderWay && self.joined(me) {
+        if greeting == Greeting::InFlight && self.joined(me) {
             let mut world = self.clone();
             world.sides[me].greeting = Greeting::Heard;
             world.tell(1 - me, ConnectEvent::GreetingArrived, 0, step)?;

@@ -60,7 +60,7 @@ pub struct PieceId(pub u32);
 #[non_exhaustive]
 pub enum StripeProgress {
     /// Something must still be given to a lane, or land, or be fenced.
-    UnderWay,
+    InFlight,
     /// All bytes have landed, and no piece can land again.
     Done,
     /// Bytes are missing and there is no lane to move them. Nothing can land any more.
@@ -108,13 +108,13 @@ impl LaneStripe {
     #[must_use]
     pub fn standing(&self) -> StripeProgress {
         if !self.unfenced.is_empty() || !self.flying.is_empty() {
-            StripeProgress::UnderWay
+            StripeProgress::InFlight
         } else if self.landed == self.len && self.serial > 0 {
             StripeProgress::Done
         } else if self.lanes.is_empty() {
             StripeProgress::Stranded
         } else {
-            StripeProgress::UnderWay
+            StripeProgress::InFlight
         }
     }
 

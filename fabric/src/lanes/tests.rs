@@ -63,7 +63,7 @@ impl Adapters {
         let mut landings: Vec<(u64, StripePiece)> = Vec::new();
         let (mut now, mut dead, mut fenced) = (0, false, false);
         let mut moved = vec![0; self.paces.len()];
-        while stripe.standing() == StripeProgress::UnderWay {
+        while stripe.standing() == StripeProgress::InFlight {
             for lane in 0..LANES_MAX {
                 while let Some(piece) = stripe.poll_piece(lane, &self.thought) {
                     let at = lane as usize;
@@ -209,7 +209,7 @@ fn a_share_is_the_optimum_and_lanes_that_do_not_help_have_none() {
 fn nothing_is_a_command_too() {
     let speeds = LaneSpeeds::equal(2, speed(100));
     let mut stripe = LaneStripe::new(0, &speeds, speeds.all(), 1 << 20);
-    assert_eq!(stripe.standing(), StripeProgress::UnderWay);
+    assert_eq!(stripe.standing(), StripeProgress::InFlight);
     let piece = stripe
         .poll_piece(0, &speeds)
         .expect("one lane tells the other side");
@@ -228,7 +228,7 @@ fn what_is_under_way_on_a_failed_lane_is_not_repeated_before_the_fence() {
     assert_eq!(stripe.poll_piece(1, &speeds), None);
     assert_eq!(
         stripe.standing(),
-        StripeProgress::UnderWay,
+        StripeProgress::InFlight,
         "it may still land"
     );
     stripe.handle_fenced(0);
@@ -238,7 +238,7 @@ fn what_is_under_way_on_a_failed_lane_is_not_repeated_before_the_fence() {
     stripe.handle_landed(first.id);
     assert_eq!(
         stripe.standing(),
-        StripeProgress::UnderWay,
+        StripeProgress::InFlight,
         "a late word counts for nothing"
     );
     stripe.handle_landed(again.id);
@@ -251,7 +251,7 @@ fn without_lanes_a_command_is_stranded() {
     let mut stripe = LaneStripe::new(PIECE_MIN, &speeds, speeds.all(), u64::MAX);
     let piece = stripe.poll_piece(0, &speeds).expect("a piece");
     stripe.handle_failed(0, LaneSet::EMPTY);
-    assert_eq!(stripe.standing(), StripeProgress::UnderWay);
+    assert_eq!(stripe.standing(), StripeProgress::InFlight);
     stripe.handle_fenced(0);
     assert_eq!(stripe.standing(), StripeProgress::Stranded);
     stripe.handle_landed(piece.id);
@@ -297,7 +297,7 @@ fn live(seed: u64, len: u64, lanes: u32) {
     let mut landed = vec![0_u8; index(len)];
     for _ in 0..100_000 {
         match stripe.standing() {
-            StripeProgress::UnderWay => {}
+            StripeProgress::InFlight => {}
             StripeProgress::Done => {
                 assert!(
                     landed.iter().all(|count| *count == 1),

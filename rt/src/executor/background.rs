@@ -29,7 +29,7 @@ pub struct BackgroundFuture<T: Send + 'static> {
 struct BackgroundState<T>(Mutex<BackgroundStage<T>>);
 
 enum BackgroundStage<T> {
-    UnderWay {
+    InFlight {
         /// The rest of the work; `None` while a thread polls it.
         rest: Option<RemainingFuture<T>>,
         /// True if the future was woken and no thread has polled it since.
@@ -61,7 +61,7 @@ enum PollFollowUp<T> {
 impl<T: Send + 'static> BackgroundFuture<T> {
     /// Starts a background future. Whatever it waits for keeps it alive from now on.
     pub fn new(rest: impl Future<Output = T> + Send + 'static) -> Self {
-        let state = Arc::new(BackgroundState(Mutex::new(BackgroundStage::UnderWay {
+        let state = Arc::new(BackgroundState(Mutex::new(BackgroundStage::InFlight {
             rest: Some(Box::pin(rest)),
             woken: false,
             reader: ResultReader::None,
@@ -73,7 +73,7 @@ impl<T: Send + 'static> BackgroundFuture<T> {
     /// Returns true if awaiting the future would not wait.
     #[must_use]
     pub fn is_done(&self) -> bool {
-        !matches!(*self.state.lock(), BackgroundStage::UnderWay { .. })
+        !matches!(*self.state.lock(), BackgroundStage::InFlight { .. })
     }
 }
 
@@ -81,7 +81,7 @@ impl<T: Send + 'static> Drop for BackgroundFuture<T> {
     fn drop(&mut self) {
         let mut stage = self.state.lock();
         let left = match &mut *stage {
-            BackgroundStage::UnderWay { reader, .. } => {
+            BackgroundStage::InFlight { reader, .. } => {
                 Err(mem::replace(reader, ResultReader::Gone))
             }
             over => Ok(mem::replace(over, BackgroundStage::Taken)),
@@ -112,7 +112,7 @@ impl<T> BackgroundState<T> {
     fn poll_over(&self, waker: &Waker) -> Poll<MutexGuard<'_, BackgroundStage<T>>> {
         let next = ResultReader::Waits(waker.clone());
         let mut stage = self.lock();
-        let BackgroundStage::UnderWay { reader, .. } = &mut *stage else {
+        let BackgroundStage::InFlight { reader, .. } = &mut *stage else {
             drop(next);
             return Poll::Ready(stage);
         };
@@ -212,7 +212,7 @@ fn take_later() -> Option<Arc<dyn ErasedBackground>> {
 
 impl<T> BackgroundStage<T> {
     fn wake(&mut self) {
-        if let Self::UnderWay { woken, .. } = self {
+        if let Self::InFlight { woken, .. } = self {
             *woken = true;
         }
     }
@@ -220,7 +220,7 @@ impl<T> BackgroundStage<T> {
     /// Takes the rest of the work, if the background future was woken and no other thread polls it.
     fn take_up(&mut self) -> Option<RemainingFuture<T>> {
         match self {
-            Self::UnderWay { rest, woken, .. } if *woken => {
+            Self::InFlight { rest, woken, .. } if *woken => {
                 let rest = rest.take()?;
                 *woken = false;
                 Some(rest)
@@ -236,7 +236,7 @@ impl<T> BackgroundStage<T> {
         left: RemainingFuture<T>,
         polled: thread::Result<Poll<T>>,
     ) -> (Option<RemainingFuture<T>>, PollFollowUp<T>) {
-        let Self::UnderWay { rest, reader, .. } = self else {
+        let Self::InFlight { rest, reader, .. } = self else {
             return (Some(left), PollFollowUp::Nothing);
         };
         let outcome = match polled {

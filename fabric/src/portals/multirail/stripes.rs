@@ -65,7 +65,7 @@ impl PortalsStripedOp {
                 .map(PortalsStripeOutcome::Failed);
         }
         Some(match self.stripe.standing() {
-            StripeProgress::UnderWay => return None,
+            StripeProgress::InFlight => return None,
             StripeProgress::Done => PortalsStripeOutcome::Done,
             StripeProgress::Stranded if self.moved => PortalsStripeOutcome::Anew,
             StripeProgress::Stranded => {

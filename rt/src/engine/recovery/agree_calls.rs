@@ -44,7 +44,7 @@ enum AgreeStage {
     /// Waits until it may begin with this value.
     Waits(AgreeValue),
     /// In progress in this round.
-    UnderWay(u32),
+    InFlight(u32),
     Decided(AgreeValue),
 }
 
@@ -89,7 +89,7 @@ impl AgreeCalls {
     fn go_on(&mut self, machine: &mut AgreeProtocol) {
         for call in &mut self.all {
             if let AgreeStage::Waits(value) = &call.stage {
-                call.stage = AgreeStage::UnderWay(machine.begin(value.clone()));
+                call.stage = AgreeStage::InFlight(machine.begin(value.clone()));
             }
             if call.making.is_some() && !call.is_decided() {
                 return; // later calls cannot begin: the number of rounds that this one takes is not known
@@ -105,11 +105,11 @@ impl AgreeCalls {
         value: AgreeValue,
     ) -> Option<Waker> {
         let is_it =
-            |call: &AgreeCall| matches!(call.stage, AgreeStage::UnderWay(of) if of == round);
+            |call: &AgreeCall| matches!(call.stage, AgreeStage::InFlight(of) if of == round);
         let at = self.all.iter().position(is_it)?;
         let call = &mut self.all[at];
         if let Some(next) = call.making.as_mut().and_then(|making| making.next(&value)) {
-            call.stage = AgreeStage::UnderWay(machine.begin(next));
+            call.stage = AgreeStage::InFlight(machine.begin(next));
             return None;
         }
         call.stage = AgreeStage::Decided(value);
