@@ -1,4 +1,6 @@
-//! The kernel: its version, and whether it lets programs use io_uring.
+//! The kernel: its version, and whether it lets programs use io_uring and handles of processes.
+
+use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
 use crate::{doctor::finding::CheckFinding, system_files::SystemFiles};
 
@@ -9,19 +11,24 @@ pub(in crate::doctor) struct KernelFacts {
     release: String,
     /// What io_uring can do, or why it does not work.
     uring: Result<String, String>,
+    /// Whether the kernel gives a handle of a process, or why it does not.
+    handles: Result<(), String>,
 }
 
 impl KernelFacts {
-    /// Reads the facts. Creates one ring of io_uring for a moment.
+    /// Reads the facts. Creates one ring of io_uring, and one handle of this process, for a moment.
     pub(in crate::doctor) fn observe(files: &dyn SystemFiles) -> Self {
         Self {
             release: files.text("/proc/sys/kernel/osrelease").unwrap_or_default(),
             uring: ripstop_rt::io_uring(),
+            handles: pidfd_open(getpid(), PidfdFlags::empty())
+                .map(drop)
+                .map_err(|why| why.to_string()),
         }
     }
 
     pub(in crate::doctor) fn findings(&self) -> Vec<CheckFinding> {
-        vec![self.version(), self.io_uring()]
+        vec![self.version(), self.io_uring(), self.process_handles()]
     }
 
     fn version(&self) -> CheckFinding {
@@ -52,8 +59,24 @@ impl KernelFacts {
                 URING,
                 why,
                 "ranks then sleep in epoll, and waking a rank that sleeps takes 1 to 2 microseconds more",
-                "allow io_uring_setup, io_uring_enter and io_uring_register in the container's seccomp profile, or set \
-                 kernel.io_uring_disabled to 0; nothing is lost where ranks do not sleep",
+                if why.contains(NO_DESCRIPTOR) {
+                    "raise the limit of open files; see memory.descriptors"
+                } else {
+                    "allow io_uring_setup, io_uring_enter and io_uring_register in the container's seccomp profile, or set \
+                     kernel.io_uring_disabled to 0; nothing is lost where ranks do not sleep"
+                },
+            ),
+        }
+    }
+
+    fn process_handles(&self) -> CheckFinding {
+        match &self.handles {
+            Ok(()) => CheckFinding::ok(HANDLES, "pidfd_open gives handles of processes"),
+            Err(why) => CheckFinding::warn(
+                HANDLES,
+                format!("pidfd_open gives no handle of a process ({why})"),
+                "ranks of one node notice by such handles that others died; without them, they notice it later",
+                "allow pidfd_open in the container's seccomp profile, raise the limit of open files, or use Linux 5.3 or newer",
             ),
         }
     }
@@ -74,6 +97,10 @@ const PROCESS_HANDLES: (u32, u32) = (5, 3);
 
 const VERSION: &str = "kernel.version";
 const URING: &str = "kernel.io_uring";
+const HANDLES: &str = "kernel.process_handles";
+
+/// Words of the reason if io_uring lacks a descriptor.
+const NO_DESCRIPTOR: &str = "no descriptor is left";
 
 #[cfg(test)]
 mod tests {
@@ -94,9 +121,29 @@ mod tests {
             ("next", works(), [Skip, Fine]),
         ] {
             let release = release.to_owned();
-            let findings = KernelFacts { release, uring }.findings();
+            let handles = Ok(());
+            let facts = KernelFacts {
+                release,
+                uring,
+                handles,
+            };
+            let findings = facts.findings();
             let found: Vec<_> = findings.iter().map(|finding| finding.state).collect();
-            assert_eq!(found, states, "{findings:?}");
+            assert_eq!(found, [states[0], states[1], Fine], "{findings:?}");
         }
+    }
+
+    #[test]
+    fn what_to_do_fits_the_reason_why_the_kernel_refuses_something() {
+        let reason = "no descriptor is left for io_uring; raise `ulimit -n` (os error 24)";
+        let facts = KernelFacts {
+            release: "6.12.0".to_owned(),
+            uring: Err(reason.to_owned()),
+            handles: Err("Operation not permitted (os error 1)".to_owned()),
+        };
+        let findings = facts.findings();
+        assert_eq!((findings[1].state, findings[2].state), (Warn, Warn));
+        assert!(!findings[1].advice.contains("seccomp"), "{findings:?}");
+        assert!(findings[2].advice.contains("seccomp"), "{findings:?}");
     }
 }

@@ -149,7 +149,11 @@ fn tcp(found: &Result<String, String>) -> CheckFinding {
             CHECK,
             why,
             "jobs on several nodes need an address that the other nodes reach",
-            "name an interface that is up in RIPSTOP_TCP_IFACE, or unset it",
+            if why.contains("RIPSTOP_TCP_IFACE") {
+                "name an interface that is up in RIPSTOP_TCP_IFACE, or unset it"
+            } else {
+                "nothing for jobs on this machine alone; otherwise set an interface up, or give the container a network"
+            },
         ),
     }
 }
