@@ -136,6 +136,7 @@ fn job(size: u32, wait: RankWait) -> ObservedJob {
             process: ProcessState::Alive {
                 percent: 0,
                 sleeps_in: String::new(),
+                is_running: false,
             },
             before: Some(view.clone()),
             view: Ok(view),

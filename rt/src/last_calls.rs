@@ -75,7 +75,7 @@ pub(crate) fn notify_mismatch(shared: &Arc<RuntimeShared>) {
         let [mut pause, longest] = PAUSES;
         // The pauses let this rank detect peers that have ended, which will never take its messages.
         while !shared.with(|engine| engine.core.has_sent_all()) && shared.clock.now() < end {
-            executor::sleep(shared, pause).await;
+            executor::sleep(shared, pause, None).await;
             pause = (pause * 2).min(longest);
         }
     });
@@ -85,7 +85,7 @@ async fn wait_for_all(shared: &Arc<RuntimeShared>) {
     let end = shared.clock.now() + LIMIT;
     let [mut pause, longest] = PAUSES;
     loop {
-        let mut nap = pin!(executor::sleep(shared, pause));
+        let mut nap = pin!(executor::sleep(shared, pause, None));
         let is_done = poll_fn(|cx| {
             let compared =
                 shared.with(|engine| engine.core.collectives().poll_compared(cx.waker()));

@@ -1,6 +1,6 @@
 //! Handles of a runtime, for threads and functions that have only a communicator.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, panic::Location, sync::Arc, time::Duration};
 
 use ripstop_fabric::counters::StatsSnapshot;
 
@@ -115,8 +115,9 @@ impl RuntimeHandle {
     /// handle.block_on(handle.sleep(Duration::from_millis(1)));
     /// # Ok::<(), ripstop_rt::Error>(())
     /// ```
+    #[track_caller]
     pub fn sleep(&self, duration: Duration) -> impl Future<Output = ()> + Send + use<> {
-        executor::sleep(&self.shared, duration)
+        executor::sleep(&self.shared, duration, Some(Location::caller()))
     }
 
     /// Returns the counters of messages, turns and other events so far.

@@ -1,6 +1,6 @@
 //! Each fault by which jobs hang, and the last line of its report.
 
-use crate::{RIPSTOP, StuckJob, fits, last_line, place, roles::UNREAD, stuck};
+use crate::{RIPSTOP, StuckJob, fits, place, roles::UNREAD, stuck};
 
 #[test]
 fn ranks_that_receive_from_each_other_in_a_ring_are_deadlocked() {
@@ -175,21 +175,113 @@ const SOCKET_READ: &str = "unix_stream_read_generic";
 
 #[test]
 fn a_rank_that_sleeps_briefly_in_the_runtime_again_and_again_is_not_said_to_compute() {
-    // A rank that spins instead does not sleep.
-    let no_spins = [("RIPSTOP_SPIN_US_MAX", "0")];
-    let job = StuckJob::start_with(2, "sleeps_briefly", &[], &no_spins);
-    let pattern = format!(
-        "verdict: rank 1 has not called barrier #1 of communicator 0 ({}); it awaits something that is not communication, since \
-         its barrier #0, {}, ended",
-        place("barrier after something else"),
-        place("barrier before something else")
-    );
-    job.report(&pattern, 1);
-    for _ in 0..5 {
-        let (text, code) = job.stuck();
-        assert!(fits(last_line(&text), &pattern), "{text}");
-        assert_eq!(code, Some(1), "{text}");
+    // With the default, the rank spins through its sleeps.
+    for variables in [&[][..], &[("RIPSTOP_SPIN_US_MAX", "0")]] {
+        let job = StuckJob::start_with(2, "sleeps_briefly", &[], variables);
+        let pattern = format!(
+            "verdict: rank 1 has not called barrier #1 of communicator 0 ({}); it sleeps in the runtime again and again, now for \
+             50µs ({}), since its barrier #0, {}, ended",
+            place("barrier after something else"),
+            place("sleep instead of a barrier"),
+            place("barrier before something else")
+        );
+        for _ in 0..5 {
+            job.report(&pattern, 1);
+            let (text, code) = job.stuck();
+            // It may get no processor for a second, and the report says so.
+            assert!(!text.contains("computes"), "{text}");
+            assert_eq!(code, Some(1), "{text}");
+        }
     }
+}
+
+#[test]
+fn a_rank_that_sleeps_long_in_the_runtime_is_named_with_the_line_of_the_sleep() {
+    let job = StuckJob::start(2, "sleeps_long");
+    let text = job.report(
+        &format!(
+            "verdict: rank 1 has not called barrier #1 of communicator 0 ({}); it awaits a sleep of 3600s in the runtime ({}), \
+             since its barrier #0, {}, ended",
+            place("barrier after something else"),
+            place("sleep instead of a barrier"),
+            place("barrier before something else")
+        ),
+        1,
+    );
+    let line = "  rank 1: no operation in flight; it awaits a sleep of 3600s in the runtime (";
+    assert!(text.contains(line), "{text}");
+}
+
+#[test]
+fn all_ranks_that_have_not_freed_a_window_are_named() {
+    let job = StuckJob::start(4, "not_freed_by_two");
+    let pattern = format!(
+        "verdict: ranks 2-3 have not called free of window * of communicator 0 ({}); rank 2 awaits something that is not \
+         communication",
+        place("free of two ranks")
+    );
+    // What rank 2 did last depends on how the ranks met.
+    let fits_first = |last: &str| {
+        let clause = last.split_once(", since its ");
+        clause.is_some_and(|(first, since)| fits(first, &pattern) && since.ends_with(", ended"))
+    };
+    let (text, code) = job.report_where(fits_first, &pattern);
+    assert_eq!(code, Some(1), "{text}");
+}
+
+#[test]
+fn a_ring_that_shifts_to_the_wrong_side_is_named_with_the_messages_from_the_other_side() {
+    let job = StuckJob::start(3, "wrong_side");
+    let at = place("recv from the wrong side");
+    job.report(
+        &format!(
+            "verdict: deadlock: rank 0 receives from 1 ({at}) -> rank 1 receives from 2 ({at}) -> rank 2 receives from 0 ({at}); \
+             rank 0 has a message of rank 2 with tag 7, which no receive takes"
+        ),
+        1,
+    );
+}
+
+#[test]
+fn a_receive_from_the_wrong_side_is_named_with_the_message_from_the_other_side() {
+    let job = StuckJob::start(4, "wrong_side_of_one");
+    job.report(
+        &format!(
+            "verdict: rank 1 waits for a message of rank 2, tag 7 ({}); rank 2 has sent it none, and waits in barrier #0 of \
+             communicator 0, {}, which rank 1 has not called; rank 1 has a message of rank 0 with tag 7, which no receive takes",
+            place("recv from the wrong side"),
+            place("barrier after what is askew")
+        ),
+        1,
+    );
+}
+
+#[test]
+fn a_sender_without_room_before_the_message_that_is_awaited_is_named() {
+    let few = [("RIPSTOP_UNEXPECTED_MESSAGES", "64")];
+    let job = StuckJob::start_with(2, "no_room_for_tag", &[], &few);
+    job.report(
+        &format!(
+            "verdict: rank 1 has * unread messages of rank 0 (limit of RIPSTOP_UNEXPECTED_MESSAGES or RIPSTOP_UNEXPECTED_BYTES); \
+             rank 1 waits in recv from rank 0, tag 2, communicator 0, {}",
+            place("recv of what is sent last")
+        ),
+        1,
+    );
+}
+
+#[test]
+fn the_rank_that_has_sent_the_fewest_messages_is_named_to_a_receive_from_any_rank() {
+    let job = StuckJob::start(4, "fewest");
+    job.report(
+        &format!(
+            "verdict: rank 0 waits for a message of any rank, tag 1 ({}); rank 2 has sent it 2, the fewest (parts of collectives \
+             count), all received, and waits in barrier #0 of communicator 0, {}, which rank 0 has not called",
+            place("recv from any rank"),
+            place("barrier after what is askew")
+        ),
+        1,
+    );
 }
 
 #[test]
@@ -250,8 +342,8 @@ fn a_window_that_one_rank_frees_and_another_one_uses_is_named() {
     let job = StuckJob::start(2, "freed_by_one");
     job.report(
         &format!(
-            "verdict: rank 1 waits for rank 0 in a fence of window * ({}); rank 0 waits in the making or freeing of a \
-             communicator or a window, communicator 0, {}",
+            "verdict: rank 1 waits for rank 0 in a fence of window * ({}); rank 0 waits in free of window * of \
+             communicator 0, {}, which rank 1 has not called",
             place("fence of the other rank"),
             place("free of one rank")
         ),
@@ -321,7 +413,8 @@ fn ranks_that_ask_each_other_why_they_wait_do_not_count_as_moving() {
         (
             "epoch_of_four",
             format!(
-                "verdict: rank 2 waits for rank 0 to post window * ({}); rank 0 waits in barrier #* of communicator 0, {}",
+                "verdict: rank 2 waits for rank 0 to post window * ({}); rank 0 waits in barrier #* of communicator 0, {}, \
+                 which rank 2 has not called",
                 place("start that is not posted"),
                 place("barrier after the epoch")
             ),
@@ -329,7 +422,8 @@ fn ranks_that_ask_each_other_why_they_wait_do_not_count_as_moving() {
         (
             "fence_of_four",
             format!(
-                "verdict: rank 0 waits for rank 3 in a fence of window * ({}); rank 3 waits in barrier #* of communicator 0, {}",
+                "verdict: rank 0 waits for rank 3 in a fence of window * ({}); rank 3 waits in barrier #* of communicator 0, {}, \
+                 which rank 0 has not called",
                 place("fence of three"),
                 place("barrier after the fence")
             ),
@@ -364,8 +458,8 @@ fn a_message_that_has_come_to_another_rank_is_named() {
     job.report(
         &format!(
             "verdict: rank 3 waits for a message of rank 2, tag 3 ({}); rank 2 has sent it * (parts of collectives count), \
-             all received, and waits in barrier #* of communicator 0, {}; a message of rank 2 with tag 3 has come to rank 1 \
-             instead, and no receive takes it",
+             all received, and waits in barrier #* of communicator 0, {}, which rank 3 has not called; a message of rank 2 \
+             with tag 3 has come to rank 1 instead, and no receive takes it",
             place("recv in a half"),
             place("barrier of four")
         ),

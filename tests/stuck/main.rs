@@ -72,14 +72,25 @@ impl StuckJob {
     /// Repeats `ripstop stuck` until its last line fits `pattern`, in which `*` stands for a number. Returns the report.
     #[track_caller]
     fn report(&self, pattern: &str, code: i32) -> String {
+        let (text, seen) = self.report_where(|last| fits(last, pattern), pattern);
+        assert_eq!(seen, Some(code), "{text}");
+        text
+    }
+
+    /// Repeats `ripstop stuck` until its last line is as wanted. Returns the report and its code.
+    #[track_caller]
+    fn report_where(
+        &self,
+        is_wanted: impl Fn(&str) -> bool,
+        wanted: &str,
+    ) -> (String, Option<i32>) {
         let end = now() + GUARD;
         loop {
             let (text, seen) = self.stuck();
-            if fits(last_line(&text), pattern) {
-                assert_eq!(seen, Some(code), "{text}");
-                return text;
+            if is_wanted(last_line(&text)) {
+                return (text, seen);
             }
-            assert!(now() < end, "no {pattern:?} at the end of:\n{text}");
+            assert!(now() < end, "no {wanted:?} at the end of:\n{text}");
         }
     }
 

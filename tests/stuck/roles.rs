@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use ripstop::{Collectives, Comm, Max, Runtime, Window};
+use ripstop::{Collectives, Comm, Max, Runtime, Source, Window};
 use rustix::process::{DumpableBehavior, Signal, getpid, kill_process, set_dumpable_behavior};
 
 pub(crate) const ROLE: &str = "STUCK_TEST_ROLE";
@@ -102,7 +102,7 @@ pub(crate) async fn play(role: &str, world: &Comm) -> Result<(), ripstop::Error>
             world.barrier().await?;
             world.sleep(Duration::from_millis(20)).await;
         },
-        _ => wait_for_ever(),
+        _ => askew(role, world).await?,
     }
     Ok(())
 }
@@ -234,10 +234,56 @@ async fn apart(role: &str, world: &Comm) -> Result<(), ripstop::Error> {
     }
     if me == 1 {
         loop {
-            world.sleep(Duration::from_micros(50)).await;
+            let time = match role {
+                "sleeps_long" => Duration::from_hours(1),
+                _ => Duration::from_micros(50),
+            };
+            world.sleep(time).await; // sleep instead of a barrier
         }
     }
     world.barrier().await // barrier after something else
+}
+
+/// Messages to and from the wrong ranks, and ranks that do less than the others.
+async fn askew(role: &str, world: &Comm) -> Result<(), ripstop::Error> {
+    let (me, size) = (world.rank(), world.size());
+    let (left, right) = ((me + size - 1) % size, (me + 1) % size);
+    match role {
+        "not_freed_by_two" => {
+            let window = Window::<u64>::allocate(world, 1).await?;
+            if me > 1 {
+                return pending().await;
+            }
+            return window.free().await; // free of two ranks
+        }
+        "wrong_side" | "wrong_side_of_one" => {
+            let sent = world.send(right, 7, vec![1.0]);
+            let is_wrong = role == "wrong_side" || me == 1;
+            let from = if is_wrong { right } else { left };
+            world.recv::<f64>(from, 7).await?; // recv from the wrong side
+            sent.await.map_err(|_| unsent())?;
+        }
+        "no_room_for_tag" if me == 0 => loop {
+            let sent = world.send(1, 1, vec![1_u8]);
+            sent.await.map_err(|_| unsent())?;
+        },
+        "no_room_for_tag" => {
+            world.recv::<u8>(0, 2).await?; // recv of what is sent last
+        }
+        "sleeps_long" => return apart(role, world).await,
+        "fewest" if me == 0 => {
+            for _ in 0..3 * (size - 1) {
+                world.recv::<f64>(Source::Any, 1).await?; // recv from any rank
+            }
+        }
+        "fewest" => {
+            for _ in 0..if me == 2 { 2 } else { 3 } {
+                world.send(0, 1, vec![1.0]).await.map_err(|_| unsent())?;
+            }
+        }
+        _ => wait_for_ever(),
+    }
+    world.barrier().await // barrier after what is askew
 }
 
 /// Epochs and locks of windows that another rank does not open or end.

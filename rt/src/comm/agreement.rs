@@ -4,7 +4,7 @@ use std::panic::Location;
 
 use super::{CollectiveCall, Comm};
 use crate::{
-    engine::Engine,
+    engine::{CreationCall, Engine},
     error::{ErrorKind, Result},
     group::CommRank,
     offload::CollectiveSignature,
@@ -88,14 +88,20 @@ impl Comm {
         Err(self.error_here("split", ErrorKind::Mismatch { rank, other, calls }))
     }
 
-    /// Takes the next position in the order of collectives for an agreement.
+    /// Takes the next position in the order of collectives for an agreement in the function `name`, perhaps about a window with
+    /// this number.
     #[track_caller]
-    pub(crate) fn agreement(&self) -> AgreementPlace {
-        self.agreement_at(Location::caller())
+    pub(crate) fn agreement(&self, name: &'static str, window: Option<u32>) -> AgreementPlace {
+        self.agreement_at(name, window, Location::caller())
     }
 
     /// Like [`agreement`](Self::agreement), for a call from the source line `at`.
-    pub(crate) fn agreement_at(&self, at: &'static Location<'static>) -> AgreementPlace {
+    pub(crate) fn agreement_at(
+        &self,
+        name: &'static str,
+        window: Option<u32>,
+        at: &'static Location<'static>,
+    ) -> AgreementPlace {
         let call = CollectiveCall {
             at,
             ..self.next_collective()
@@ -103,8 +109,14 @@ impl Comm {
         let comm = self.clone();
         let agreement = AgreementPlace { comm, call };
         let id = agreement.id();
+        let call = CreationCall {
+            id,
+            name,
+            window,
+            at,
+        };
         self.shared()
-            .with(|engine| engine.core.collectives().record_creation(id));
+            .with(|engine| engine.core.collectives().record_creation(call));
         agreement
     }
 

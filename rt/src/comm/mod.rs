@@ -421,8 +421,9 @@ impl Comm {
     /// # Ok::<_, Error>(()) });
     /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
     /// ```
+    #[track_caller]
     pub fn sleep(&self, duration: Duration) -> impl Future<Output = ()> + Send + use<> {
-        executor::sleep(self.shared(), duration)
+        executor::sleep(self.shared(), duration, Some(Location::caller()))
     }
 
     pub(crate) fn shared(&self) -> &Arc<RuntimeShared> {

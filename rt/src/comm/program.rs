@@ -380,7 +380,7 @@ fn poll_flight<I: SendBuf, O: RecvBuf>(
         }
         Err(failure) => {
             flight.state = CollectiveState::Disagrees(Box::new(MismatchedCall {
-                limit: Box::pin(executor::sleep(flight.comm.shared(), REPORT_MAX)),
+                limit: Box::pin(executor::sleep(flight.comm.shared(), REPORT_MAX, None)),
                 failure: *failure,
                 buffers: (input, output),
             }));

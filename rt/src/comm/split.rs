@@ -119,7 +119,7 @@ impl Comm {
         signature: CollectiveSignature,
         request: SplitRequest,
     ) -> BackgroundFuture<Result<Option<Self>>> {
-        let agreement = self.agreement();
+        let agreement = self.agreement(name, None);
         BackgroundFuture::new(async move {
             let (comm, call) = (&agreement.comm, agreement.call);
             let vote = CommSignature::new(signature);
@@ -198,7 +198,7 @@ impl Comm {
         name: &'static str,
         signature: CollectiveSignature,
     ) -> BackgroundFuture<Result<Self>> {
-        let agreement = self.agreement();
+        let agreement = self.agreement(name, None);
         BackgroundFuture::new(async move {
             let (comm, call) = (&agreement.comm, agreement.call);
             let agreed = comm

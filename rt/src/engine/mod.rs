@@ -53,13 +53,13 @@ pub(crate) use self::{
         RunCall, RunOutcome, RunTicket, SingleRoundPoll, SingleRoundProgress, SingleRoundRun,
     },
     commons::{
-        BlockReader, EngineCommons, LibraryEvent, PAGE, PackingBlock, peer::UnexpectedLimits,
-        program_events::ProgramJob,
+        BlockReader, EngineCommons, LibraryEvent, PAGE, PackingBlock,
+        collective_registry::CreationCall, peer::UnexpectedLimits, program_events::ProgramJob,
     },
     pending_ops::PendingOpReport,
     point_to_point::{PointToPoint, SendStart},
     recovery::{AgreementId, FailureCursor, RecoveryPart, survivors},
-    sleeper::SleeperId,
+    sleeper::{SleepCall, SleeperId},
     window::{
         AwaitedFenceCounter, BulkUpdate, EpochCounters, FenceMethod, FenceResult, MappedEnd,
         NotifyResult, NumberType, PeerEndMemory, TargetRanges, UpdateGuard, UpdateLock, WakeReason,

@@ -3,11 +3,12 @@
 
 use std::{collections::BTreeMap, panic::Location};
 
-use super::{EngineCore, stall_probe, window::AwaitedEpoch};
+use super::{CreationCall, EngineCore, stall_probe, window::AwaitedEpoch};
 use crate::{
     buffer::TypeSig,
     group::{RankGroup, WorldRank},
     ops::{EndedOp, OpInfo, OpState},
+    proto::collective_id::CollectiveId,
     view::{
         PublishedComm, PublishedPeer, PublishedWait, RankSnapshot, StoredGroup, WaitKind,
         layout::PEERS_MAX,
@@ -34,6 +35,7 @@ impl EngineCore {
         let (posted, arrived) = self.p2p.tables().counts();
         // Messages come last: there may be so many that they fill the view.
         let mut waits = self.collective_waits();
+        waits.extend(self.creation_waits());
         waits.extend(self.other_waits());
         waits.extend(self.message_waits());
         let mut comms = self.published_comms();
@@ -65,6 +67,7 @@ impl EngineCore {
             stored,
             locks,
             last_ended,
+            sleep: self.sleepers.published(),
             recorded: self.p2p.common.recorders.traced_totals(),
             ..RankSnapshot::default()
         }
@@ -77,6 +80,7 @@ impl EngineCore {
         let sent = self.p2p.common.peers.exchanged().map(|peer| peer.sent);
         let begun = comms.iter().map(|comm| comm.next);
         let running = self.programs.running_collectives().count() as u64;
+        let running = running + self.p2p.common.calls.agreeing.len() as u64;
         let all = sent.chain(begun).map(u64::from).sum::<u64>() + arrived;
         all.saturating_sub(stored + running)
     }
@@ -91,10 +95,7 @@ impl EngineCore {
             }
             // Both have the context of collectives.
             EndedOp::Recv(info) | EndedOp::Send(info) if !info.ctx.is_multiple_of(2) => {
-                ended_message(
-                    "access to a window, or making of a communicator, with",
-                    info,
-                )
+                format!("call of a window or a communicator, {}", line(info.at))
             }
             EndedOp::Recv(info) if info.probe => ended_message("probe from", info),
             EndedOp::Recv(info) => ended_message("recv from", info),
@@ -125,11 +126,18 @@ impl EngineCore {
         // There may be hundreds of thousands. Those that futures wait for are the most telling ones.
         let mut room = WAITS_MAX + 1;
         let mut in_flight = Vec::new();
+        let calls = &self.p2p.common.calls;
+        let creating: Vec<CollectiveId> = calls.agreeing.iter().map(|call| call.id).collect();
+        let is_in_creation = |info: &OpInfo| {
+            let id = info.tag.map(|tag| CollectiveId::new(info.ctx, tag));
+            id.is_some_and(|id| creating.contains(&id))
+        };
         for is_awaited in [true, false] {
             in_flight.extend(self.p2p.common.ops.select(|slot| {
                 let is_one = room > 0
                     && slot.waker.is_some() == is_awaited
                     && !slot.is_in_program()
+                    && !is_in_creation(&slot.info)
                     && kind_of(&slot.state, slot.info.probe, slot.info.ctx).is_some();
                 room -= usize::from(is_one);
                 is_one
@@ -153,7 +161,10 @@ impl EngineCore {
                 bytes,
                 is_awaited: slot.waker.is_some(),
                 since: 0,
-                name: elements(info.sig, bytes),
+                name: match kind {
+                    WaitKind::Creation => "create".to_owned(),
+                    _ => elements(info.sig, bytes),
+                },
                 at: line(info.at),
             });
         }
@@ -178,6 +189,29 @@ impl EngineCore {
                 at: line(info.at),
             });
         all.collect()
+    }
+
+    /// Returns the collectives that consist of plain messages: the making of communicators and windows, fences, and the ends of
+    /// windows.
+    fn creation_waits(&self) -> Vec<PublishedWait> {
+        let calls = self.p2p.common.calls.agreeing.iter();
+        let wait = |call: &CreationCall| PublishedWait {
+            kind: WaitKind::Creation,
+            id: NOT_IN_TABLE | u64::from(call.id.context) << 32 | u64::from(call.id.sequence),
+            comm: call.id.context & !1,
+            peer: None,
+            tag: Some(call.id.sequence),
+            sig: TypeSig::of_name(call.name).0,
+            bytes: 0,
+            is_awaited: true,
+            since: 0,
+            name: match call.window {
+                Some(window) => format!("{} of window {window}", call.name),
+                None => call.name.to_owned(),
+            },
+            at: line(call.at),
+        };
+        calls.map(wait).collect()
     }
 
     /// Returns the agreements, and the epochs of windows that wait for other ranks.
@@ -226,7 +260,7 @@ impl EngineCore {
                 comm: ctx,
                 size: u32::try_from(group.len()).unwrap_or(u32::MAX),
                 members: hash(group),
-                next: self.p2p.common.calls.next(ctx + 1),
+                next: self.p2p.common.calls.next_begun(ctx + 1),
                 last: self
                     .programs
                     .last_collective_of(&self.p2p.common.calls, ctx + 1)

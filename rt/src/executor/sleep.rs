@@ -2,6 +2,7 @@
 
 use std::{
     fmt,
+    panic::Location,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -9,16 +10,26 @@ use std::{
 };
 
 use super::{drives, poll_proceed};
-use crate::{engine::SleeperId, shared::RuntimeShared};
+use crate::{
+    clock::ClockTime,
+    engine::{SleepCall, SleeperId},
+    shared::RuntimeShared,
+};
 
-/// Returns a future that completes after `duration`.
-pub(crate) fn sleep(shared: &Arc<RuntimeShared>, duration: Duration) -> SleepFuture {
-    let deadline = shared.clock.now() + duration;
-    let sleeper = shared.with(|engine| engine.core.fall_asleep(deadline));
+/// Returns a future that completes after `duration`. `at` is the line of the application that sleeps, if it does.
+pub(crate) fn sleep(
+    shared: &Arc<RuntimeShared>,
+    duration: Duration,
+    at: Option<&'static Location<'static>>,
+) -> SleepFuture {
+    let began = shared.clock.now();
+    let call = SleepCall { duration, at };
+    let sleeper = shared.with(|engine| engine.core.fall_asleep(began + duration, call));
     shared.wake_seat_sleeper();
     SleepFuture {
         shared: Arc::clone(shared),
         sleeper,
+        began,
     }
 }
 
@@ -26,6 +37,7 @@ pub(crate) fn sleep(shared: &Arc<RuntimeShared>, duration: Duration) -> SleepFut
 pub(crate) struct SleepFuture {
     shared: Arc<RuntimeShared>,
     sleeper: SleeperId,
+    began: ClockTime,
 }
 
 impl Future for SleepFuture {
@@ -34,7 +46,13 @@ impl Future for SleepFuture {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         ready!(poll_proceed(cx));
         let shared = &self.shared;
-        let polled = shared.with(|engine| engine.core.poll_sleeper(self.sleeper, cx.waker()));
+        let polled = shared.with(|engine| {
+            let polled = engine.core.poll_sleeper(self.sleeper, cx.waker());
+            if polled.is_pending() {
+                shared.publish_sleep(engine, self.began);
+            }
+            polled
+        });
         if polled.is_pending() && !drives(shared) {
             shared.record_foreign_pending();
         }

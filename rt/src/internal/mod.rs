@@ -58,8 +58,8 @@ pub mod view {
         clock::machine_nanos,
         view::{
             FLIGHT_RECORDS, FlightEvent, FlightKind, FlightRecord, PERIOD, ProcessStat,
-            PublishedComm, PublishedLock, PublishedPeer, PublishedWait, RankFlight, RankPhase,
-            RankSnapshot, RecordedTotals, StoredGroup, WaitKind, layout, look, report,
+            PublishedComm, PublishedLock, PublishedPeer, PublishedSleep, PublishedWait, RankFlight,
+            RankPhase, RankSnapshot, RecordedTotals, StoredGroup, WaitKind, layout, look, report,
         },
     };
 }

@@ -159,6 +159,7 @@ mod tests {
             process: ProcessState::Alive {
                 percent: 0,
                 sleeps_in: String::new(),
+                is_running: false,
             },
             view: Ok(view),
             before: None,

@@ -26,7 +26,7 @@ type FenceFuture = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 pub(super) struct MessageFence {
     /// Fence that is in flight, and whether it ends the epoch. The mutex is never locked: it only makes a window end
     /// shareable between threads.
-    under_way: Mutex<Option<(bool, FenceFuture)>>,
+    in_flight: Mutex<Option<(bool, FenceFuture)>>,
     /// True once no further fence can be passed.
     failed: bool,
 }
@@ -203,17 +203,21 @@ impl<T: Wire> WindowEnd<T> {
         let Self {
             message_fence: meeting,
             comm,
+            id,
             ..
         } = self;
-        let MessageFence { under_way, failed } = meeting;
-        let meeting = under_way.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let MessageFence { in_flight, failed } = meeting;
+        let meeting = in_flight.get_mut().unwrap_or_else(PoisonError::into_inner);
         if *failed {
-            comm.agreement_at(at).fail_barrier();
+            comm.agreement_at("fence", Some(id.sequence), at)
+                .fail_barrier();
             return Poll::Ready(Err(comm.error("fence", ErrorKind::Revoked, None, None)));
         }
         loop {
             let (earlier, agreed) = meeting.get_or_insert_with(|| {
-                let agreed = comm.agreement_at(at).barrier(ending.into());
+                let agreed = comm
+                    .agreement_at("fence", Some(id.sequence), at)
+                    .barrier(ending.into());
                 (ending, Box::pin(agreed) as FenceFuture)
             });
             let is_this = *earlier == ending;

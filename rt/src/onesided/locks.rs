@@ -171,7 +171,7 @@ impl<T: Wire> WindowEnd<T> {
         op: &'static str,
         at: &'static Location<'static>,
     ) -> BackgroundFuture<Result<Self>> {
-        let agreement = self.comm.agreement_at(at);
+        let agreement = self.comm.agreement_at(op, Some(self.id.sequence), at);
         BackgroundFuture::new(async move {
             self.quiet_to_all(op, at).await;
             met(op, agreement).await?;

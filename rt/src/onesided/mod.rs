@@ -97,7 +97,8 @@ impl<T: Wire> WindowEnd<T> {
     /// There is no memory, or a member failed.
     #[track_caller]
     pub fn allocate(comm: &Comm, len: usize) -> impl Future<Output = Result<Self>> + Send + use<T> {
-        let (id, agreement) = (comm.next_window(), comm.agreement());
+        let id = comm.next_window();
+        let agreement = comm.agreement("allocate", Some(id.sequence));
         let memory = comm
             .shared()
             .with(|engine| RegBuf::for_window(engine.driver(), len));
@@ -122,7 +123,8 @@ impl<T: Wire> WindowEnd<T> {
         comm: &Comm,
         memory: RegBuf<T>,
     ) -> impl Future<Output = Result<Self>> + Send + use<T> {
-        let (id, agreement) = (comm.next_window(), comm.agreement());
+        let id = comm.next_window();
+        let agreement = comm.agreement("over", Some(id.sequence));
         let extent = WindowExtent::Fixed(memory_of(&memory));
         let mut window_end = Self::open(comm.clone(), id, memory, extent);
         window_end.is_lent = true;
@@ -220,7 +222,9 @@ impl<T: Wire> WindowEnd<T> {
         op: &'static str,
         at: &'static Location<'static>,
     ) -> BackgroundFuture<Result<()>> {
-        let (agreement, closed) = (self.comm.agreement_at(at), self.check_closed(op));
+        let window = Some(self.id.sequence);
+        let agreement = self.comm.agreement_at(op, window, at);
+        let closed = self.check_closed(op);
         BackgroundFuture::new(called_at(at, async move {
             match closed {
                 Ok(()) => met(op, agreement).await,

@@ -71,7 +71,8 @@ impl<T: Wire> NodeWindow<T> {
     /// all.
     #[track_caller]
     pub fn allocate(comm: &Comm, len: usize) -> impl Future<Output = Result<Self>> + Send + use<T> {
-        let (id, agreement) = (comm.next_window(), comm.agreement());
+        let id = comm.next_window();
+        let agreement = comm.agreement(OP, Some(id.sequence));
         let opened = Self::allocate_end(comm, id, agreement, len);
         BackgroundFuture::new(called_at(Location::caller(), async move {
             let (window_end, agreement) = opened?;

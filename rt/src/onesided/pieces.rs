@@ -55,7 +55,8 @@ impl<T: Wire> WindowEnd<T> {
     /// There is no memory, or a member failed.
     #[track_caller]
     pub fn growing(comm: &Comm) -> impl Future<Output = Result<Self>> + Send + use<T> {
-        let (id, agreement) = (comm.next_window(), comm.agreement());
+        let id = comm.next_window();
+        let agreement = comm.agreement("dynamic", Some(id.sequence));
         let nothing = comm
             .shared()
             .with(|engine| RegBuf::for_window(engine.driver(), 0));

@@ -47,6 +47,27 @@ impl RuntimeShared {
         None
     }
 
+    /// Publishes what this rank waits for, now that a future of the application sleeps, unless that was done within the last
+    /// [`PERIOD`] before `began`. A thread that spins through short sleeps never comes to [`publish`](Self::publish).
+    pub(crate) fn publish_sleep(&self, engine: &mut Engine, began: ClockTime) {
+        let place = self.backend.as_deref();
+        let Some(view) = place.and_then(|place| place.view.as_ref()) else {
+            return;
+        };
+        let mut view = lock(view);
+        if began < view.last() + PERIOD && !view.is_new() {
+            return;
+        }
+        let mut snapshot = engine.core.published();
+        snapshot.phase = RankPhase::Waiting;
+        snapshot.is_passive = false; // a timer runs
+        engine.note_sleep();
+        view.note_sleeper();
+        view.write(snapshot, self.seat.has_waiting(), self.clock.now());
+        // This thread does not sleep yet, and perhaps it never does.
+        view.mark_awake(true);
+    }
+
     /// Returns a simulated rank as a view shows it, when nothing can happen any more. The rank does not know the time.
     pub(crate) fn simulated_view(&self) -> RankView {
         let mut snapshot = self.with(|engine| engine.core.published());

@@ -412,6 +412,7 @@ impl<T: 'static> RankTasks<T> {
                 _ => ProcessState::Alive {
                     percent: 0,
                     sleeps_in: String::new(),
+                    is_running: false,
                 },
             };
             ObservedRank {

@@ -9,7 +9,8 @@
 //!   granted.
 //! - `publisher`: when a rank writes. A thread that falls asleep writes a snapshot if the last one is at least [`PERIOD`] old.
 //!   Otherwise it shortens its sleep, and writes when that has passed. So operations cost nothing, and after `PERIOD` at most, a
-//!   rank that waits has a true view. A rank that computes has one too, because its agent sleeps meanwhile and says so.
+//!   rank that waits has a true view. A rank that computes has one too, because its agent sleeps meanwhile and says so. A rank
+//!   that spins through short sleeps of its own has one, because a sleep publishes where it begins.
 //! - [`RankFlight`]: the last operations that the rank has begun and ended, written while they go on.
 //! - [`report`](mod@report): what is wrong with a job, from the views of its ranks. Pure.
 //!
@@ -31,8 +32,8 @@ pub use in_flight::OperationInFlight;
 pub use process_stat::ProcessStat;
 pub(crate) use publisher::ViewPublisher;
 pub use snapshot::{
-    PublishedComm, PublishedLock, PublishedPeer, PublishedWait, RankPhase, RankSnapshot,
-    RecordedTotals, StoredGroup, WaitKind,
+    PublishedComm, PublishedLock, PublishedPeer, PublishedSleep, PublishedWait, RankPhase,
+    RankSnapshot, RecordedTotals, StoredGroup, WaitKind,
 };
 
 use std::time::Duration;

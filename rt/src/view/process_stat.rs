@@ -81,6 +81,8 @@ impl ProcessStat {
                 ProcessState::Alive {
                     percent: u32::try_from(percent).unwrap_or(u32::MAX),
                     sleeps_in,
+                    is_running: self.state == b'R'
+                        && earlier.is_some_and(|earlier| earlier.state == b'R'),
                 }
             }
         }
@@ -134,5 +136,16 @@ mod tests {
         );
         let state = before.process_state(Some(before), 1, "nfs_wait".to_owned());
         assert!(matches!(state, ProcessState::InKernel { .. }), "{state:?}");
+        // On a busy machine, a thread that never sleeps may get no processor.
+        let ready = ProcessStat {
+            state: b'R',
+            ..before
+        };
+        for (earlier, expected) in [(ready, true), (before, false)] {
+            let state = ready.process_state(Some(earlier), 1_000_000_000, String::new());
+            let is_so =
+                matches!(state, ProcessState::Alive { is_running, .. } if is_running == expected);
+            assert!(is_so, "{earlier:?} {state:?}");
+        }
     }
 }

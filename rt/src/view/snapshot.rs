@@ -42,6 +42,8 @@ pub struct RankSnapshot {
     pub locks: Vec<PublishedLock>,
     /// The operation of the application that ended last, as `recv from rank 2, file:line`. Empty if it is not known.
     pub last_ended: String,
+    /// The sleep of the application that began first, if a future awaits one.
+    pub sleep: Option<PublishedSleep>,
     /// What the operations of the application have moved and waited for so far; `None` unless the rank records a trace.
     pub recorded: Option<RecordedTotals>,
 }
@@ -110,7 +112,7 @@ pub enum WaitKind {
     WindowLock = 11,
     /// A fence.
     WindowFence = 12,
-    /// The making of a communicator or a window, or the freeing of a window.
+    /// The making of a communicator or a window, a fence by messages, or the freeing of a window.
     Creation = 13,
 }
 
@@ -165,6 +167,17 @@ pub struct PublishedComm {
     pub next: u32,
     /// The last collective, if it has ended, as `barrier #16, file:line`. May be empty.
     pub last: String,
+}
+
+/// A sleep in the runtime that a future awaits.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PublishedSleep {
+    /// Number of the sleep in its rank. Later sleeps have other numbers.
+    pub number: u32,
+    /// Nanoseconds that it takes.
+    pub nanos: u64,
+    /// Source line, as `file:line`.
+    pub at: String,
 }
 
 /// Messages of one kind that no receive has taken.
@@ -222,6 +235,19 @@ impl RankSnapshot {
     /// after all, and has not grown then. A count that grows by 2³¹ or more is taken for one that went back.
     pub(crate) fn grown(now: u32, before: u32) -> u64 {
         u64::try_from(now.wrapping_sub(before).cast_signed()).unwrap_or(0)
+    }
+}
+
+impl PublishedWait {
+    /// Returns true if all members of the communicator take part, and `tag` is the number of the call.
+    #[must_use]
+    pub fn is_collective(&self) -> bool {
+        match self.kind {
+            WaitKind::Collective => true,
+            // Only some members make a communicator by `create`, and each message of theirs is an operation.
+            WaitKind::Creation => self.peer.is_none(),
+            _ => false,
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use super::{CollectivePart, CollectiveProgress};
 use crate::{
-    engine::commons::collective_registry::{CollectiveFailure, is_before},
+    engine::commons::collective_registry::{CollectiveFailure, CreationCall, is_before},
     error::ErrorKind,
     group::WorldRank,
     proto::collective_id::CollectiveId,
@@ -59,14 +59,14 @@ impl CollectivePart<'_> {
     }
 
     /// Records that this rank begins a creation.
-    pub(crate) fn record_creation(&mut self, id: CollectiveId) {
-        self.p2p.common.calls.agreeing.push(id);
+    pub(crate) fn record_creation(&mut self, call: CreationCall) {
+        self.p2p.common.calls.begin_creation(call);
     }
 
     /// Forgets a creation that has ended.
     pub(in crate::engine) fn end_creating(&mut self, id: CollectiveId) {
         let agreeing = &mut self.p2p.common.calls.agreeing;
-        if let Some(at) = agreeing.iter().position(|its| *its == id) {
+        if let Some(at) = agreeing.iter().position(|its| its.id == id) {
             agreeing.swap_remove(at);
             self.p2p
                 .common
@@ -87,10 +87,10 @@ impl CollectivePart<'_> {
         if !self.is_making() {
             return false;
         }
-        let agreeing = &self.p2p.common.calls.agreeing;
+        let calls = &self.p2p.common.calls;
         let awaited = self.p2p.tables().posted_patterns().filter_map(|want| {
             let id = CollectiveId::new(want.ctx, want.tag?);
-            agreeing.contains(&id).then_some((want.source?, id))
+            calls.is_creating(id).then_some((want.source?, id))
         });
         let awaited: BTreeSet<(WorldRank, CollectiveId)> = awaited.collect();
         let mut asked = false;
@@ -115,7 +115,7 @@ impl CollectivePart<'_> {
     /// communicator or a window. All its messages have come, so the receives that still wait for it fail.
     pub(super) fn handle_creator_answer(&mut self, rank: WorldRank, header: &ProgramHeader) {
         let id = header.collective_id();
-        if !self.p2p.common.calls.agreeing.contains(&id) {
+        if !self.p2p.common.calls.is_creating(id) {
             return;
         }
         let never_comes = |want: &RecvPattern| {
@@ -136,6 +136,7 @@ impl CollectivePart<'_> {
         let agreeing = &self.p2p.common.calls.agreeing;
         agreeing
             .iter()
+            .map(|its| its.id)
             .any(|its| its.context == id.context && is_before(its.sequence, id.sequence))
     }
 

@@ -101,7 +101,7 @@ impl CollectivePart<'_> {
         if calls.revoked_kind(id).is_some() {
             return self.p2p.common.tell_revoked(rank, id.context);
         }
-        if header.sig == NO_PROGRAM && calls.agreeing.contains(&id) {
+        if header.sig == NO_PROGRAM && calls.is_creating(id) {
             return; // this rank waits in the same agreement
         }
         match (calls.running(id), calls.sig_of_over(id)) {

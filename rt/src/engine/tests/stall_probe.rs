@@ -10,7 +10,8 @@ use super::world::{CTX, Net, TICK, World, op_info};
 use crate::{
     clock::ClockTime,
     engine::{
-        AgreementId, ExecutionRequest, RunCall, RunTicket, SingleRoundProgress, SingleRoundRun,
+        AgreementId, CreationCall, ExecutionRequest, RunCall, RunTicket, SingleRoundProgress,
+        SingleRoundRun,
     },
     error::ErrorKind,
     group::RankGroup,
@@ -110,10 +111,12 @@ fn pass(world: &mut World, on: usize, tag: u32) {
 /// Lets the rank `on` wait for a plain message of an agreement.
 fn agree(world: &mut World, on: usize, tag: u32, from: u32) {
     let engine = &mut world.engines[on];
-    engine
-        .core
-        .collectives()
-        .record_creation(CollectiveId::new(COLLECTIVES, tag));
+    engine.core.collectives().record_creation(CreationCall {
+        id: CollectiveId::new(COLLECTIVES, tag),
+        name: "dup",
+        window: None,
+        at: Location::caller(),
+    });
     let info = OpInfo {
         ctx: COLLECTIVES,
         ..op_info(Some(from), Some(tag))

@@ -16,14 +16,17 @@ use rustix::io::pread;
 use self::records::{CommRecord, LockRecord, PeerRecord, StoredRecord, WaitRecord};
 use super::{
     flight::{FLIGHT_LEN, LOOK_RECORDS, RankFlight},
-    snapshot::{RankPhase, RankSnapshot, RecordedTotals},
+    snapshot::{
+        PublishedComm, PublishedSleep, PublishedWait, RankPhase, RankSnapshot, RecordedTotals,
+        StoredGroup,
+    },
 };
 
 /// Name of the memfd. Under `/proc/PID/fd` it is `/memfd:ripstop-view (deleted)`.
 pub const VIEW_NAME: &str = "ripstop-view";
 
 /// Version of the layout. A reader reads no other.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 const MAGIC: [u8; 8] = *b"ripstopV";
 
@@ -103,6 +106,10 @@ struct SlotHead {
     text: u32,
     last_len: u32,
     thread: u32,
+    sleep_number: u32,
+    /// Length of the source line of the sleep.
+    sleep_len: u32,
+    sleep_nanos: u64,
     /// The fields of [`RecordedTotals`], in their order.
     recorded: [u64; 7],
 }
@@ -111,6 +118,7 @@ const PASSIVE: u32 = 1;
 const TRUNCATED: u32 = 2;
 const ALL_PEERS: u32 = 4;
 const RECORDED: u32 = 8;
+const SLEEPS: u32 = 16;
 
 const _: () = assert!(size_of::<ViewHead>() as u64 <= PULSE_AT);
 const _: () = assert!(FLIGHT_AT + FLIGHT_LEN <= TEXTS_AT);
@@ -250,6 +258,8 @@ pub fn encode(snapshot: &RankSnapshot) -> Vec<u8> {
     let locks = fitting(&snapshot.locks, |_| fits(size_of::<LockRecord>()));
     let has_room = fits(snapshot.last_ended.len());
     let last_ended = if has_room { &*snapshot.last_ended } else { "" };
+    let sleep = snapshot.sleep.as_ref();
+    let sleep = sleep.filter(|sleep| fits(sleep.at.len()));
     let peers = fitting(&snapshot.peers, |_| fits(size_of::<PeerRecord>()));
     let has_all_peers = snapshot.has_all_peers && peers.len() == snapshot.peers.len();
     let all = [
@@ -265,15 +275,8 @@ pub fn encode(snapshot: &RankSnapshot) -> Vec<u8> {
     append(&mut body, stored, StoredRecord::of);
     append(&mut body, locks, LockRecord::of);
     append(&mut body, peers, PeerRecord::of);
-    let mut text = Vec::new();
-    let mut say = |part: &str| text.extend_from_slice(part.as_bytes());
-    comms.iter().for_each(|comm| say(&comm.last));
-    for wait in waits {
-        say(&wait.name);
-        say(&wait.at);
-    }
-    stored.iter().for_each(|group| say(&group.name));
-    say(last_ended);
+    let sleep_at = sleep.map_or("", |sleep| &sleep.at);
+    let text = texts(comms, waits, stored, [last_ended, sleep_at]);
     body.extend_from_slice(&text);
     let mut head = SlotHead {
         number: snapshot.number,
@@ -285,7 +288,7 @@ pub fn encode(snapshot: &RankSnapshot) -> Vec<u8> {
         events: snapshot.events,
         checksum: 0,
         phase: snapshot.phase as u32,
-        flags: slot_flags(snapshot, is_truncated, has_all_peers),
+        flags: slot_flags(snapshot, is_truncated, has_all_peers, sleep.is_some()),
         waits: count(waits.len()),
         comms: count(comms.len()),
         stored: count(stored.len()),
@@ -294,6 +297,9 @@ pub fn encode(snapshot: &RankSnapshot) -> Vec<u8> {
         text: count(text.len()),
         last_len: count(last_ended.len()),
         thread: snapshot.thread,
+        sleep_number: sleep.map_or(0, |sleep| sleep.number),
+        sleep_len: count(sleep_at.len()),
+        sleep_nanos: sleep.map_or(0, |sleep| sleep.nanos),
         recorded: snapshot.recorded.unwrap_or_default().words(),
     };
     head.checksum = checksum(&head, &body);
@@ -302,12 +308,32 @@ pub fn encode(snapshot: &RankSnapshot) -> Vec<u8> {
     bytes
 }
 
-fn slot_flags(snapshot: &RankSnapshot, is_truncated: bool, has_all_peers: bool) -> u32 {
+/// Returns all texts of a snapshot, in the order in which [`decode`] takes them.
+fn texts(
+    comms: &[PublishedComm],
+    waits: &[PublishedWait],
+    stored: &[StoredGroup],
+    last: [&str; 2],
+) -> Vec<u8> {
+    let comms = comms.iter().map(|comm| &*comm.last);
+    let waits = waits.iter().flat_map(|wait| [&*wait.name, &*wait.at]);
+    let stored = stored.iter().map(|group| &*group.name);
+    let all: Vec<&str> = comms.chain(waits).chain(stored).chain(last).collect();
+    all.concat().into_bytes()
+}
+
+fn slot_flags(
+    snapshot: &RankSnapshot,
+    is_truncated: bool,
+    has_all_peers: bool,
+    sleeps: bool,
+) -> u32 {
     let flag = |is_set, flag| if is_set { flag } else { 0 };
     flag(snapshot.is_passive, PASSIVE)
         | flag(is_truncated, TRUNCATED)
         | flag(has_all_peers, ALL_PEERS)
         | flag(snapshot.recorded.is_some(), RECORDED)
+        | flag(sleeps, SLEEPS)
 }
 
 /// Returns the snapshot that these bytes of a slot hold; `None` if they hold none, or not a whole one.
@@ -360,6 +386,14 @@ pub fn decode(bytes: &[u8]) -> Option<RankSnapshot> {
         stored,
         locks,
         last_ended: take_text(&mut text, head.last_len)?,
+        sleep: match head.flags & SLEEPS {
+            0 => None,
+            _ => Some(PublishedSleep {
+                number: head.sleep_number,
+                nanos: head.sleep_nanos,
+                at: take_text(&mut text, head.sleep_len)?,
+            }),
+        },
         recorded: (head.flags & RECORDED != 0).then(|| RecordedTotals::of_words(head.recorded)),
     })
 }

@@ -71,6 +71,11 @@ fn snapshot(number: u64, waits: usize) -> RankSnapshot {
             holder: 6,
         }],
         last_ended: "recv from rank 2, src/halo.rs:88".to_owned(),
+        sleep: (!number.is_multiple_of(3)).then(|| PublishedSleep {
+            number: 8,
+            nanos: 50_000,
+            at: "src/wait.rs:12".to_owned(),
+        }),
         recorded: number.is_multiple_of(2).then_some(RecordedTotals {
             sent_bytes: 11,
             received_bytes: 12,
@@ -162,7 +167,7 @@ fn a_view_of_another_version_is_named_and_one_of_nothing_refused() {
     let file = view(&[snapshot(1, 1)], 1);
     pwrite(&file, &9_u32.to_ne_bytes(), 8).unwrap();
     let why = RankView::read(&file).unwrap_err().to_string();
-    assert!(why.contains("layout 9, this command 5"), "{why}");
+    assert!(why.contains("layout 9, this command 6"), "{why}");
     let empty = memfd_create(VIEW_NAME, MemfdFlags::CLOEXEC).unwrap();
     let too_short = RankView::read(&empty).unwrap_err();
     assert!(too_short.to_string().contains("too short"));

@@ -22,7 +22,7 @@ use self::{
     rank_standing::RankStanding,
     verdict::verdict,
     wait_graph::WaitGraph,
-    words::{age, describe, rank_set, seconds, sleep_reason},
+    words::{age, describe, rank_set, seconds, sleep_reason, sleeps},
 };
 use super::{FlightRecord, layout::RankView};
 
@@ -112,6 +112,8 @@ pub enum ProcessState {
         percent: u32,
         /// Name of the kernel's function in which the thread sleeps that slept in the runtime last. May be empty.
         sleeps_in: String,
+        /// True if this thread ran, or waited for a processor, in both looks.
+        is_running: bool,
     },
     /// It sleeps in the kernel and cannot be interrupted.
     InKernel {
@@ -350,6 +352,12 @@ fn clauses(
         }
         RankStanding::Idle => {
             vec!["no operation in flight; it awaits something that is not communication".to_owned()]
+        }
+        RankStanding::Sleeping { sleep, is_again } => {
+            vec![format!(
+                "no operation in flight; it {}",
+                sleeps(sleep, *is_again)
+            )]
         }
         RankStanding::Elsewhere { sleeps_in } => idle(&format!(
             "asleep outside of the runtime{}",

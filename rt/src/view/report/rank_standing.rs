@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{
-    super::{RankPhase, WaitKind, layout::RankView},
+    super::{PublishedSleep, RankPhase, WaitKind, layout::RankView},
     ObservedRank, ProcessState,
 };
 
@@ -14,6 +14,11 @@ pub(super) enum RankStanding {
     Waiting,
     /// It sleeps in the runtime, and awaits no operation.
     Idle,
+    /// It awaits a sleep of the runtime, and no operation. `is_again` is true if that is another sleep than before.
+    Sleeping {
+        sleep: PublishedSleep,
+        is_again: bool,
+    },
     /// It sleeps, but not in the runtime.
     Elsewhere {
         sleeps_in: String,
@@ -38,7 +43,7 @@ pub(super) enum RankStanding {
 }
 
 /// Share of a processor from which on a rank computes. It is low, because a rank may share its processor with many others.
-const COMPUTES_PERCENT: u32 = 2;
+pub(super) const COMPUTES_PERCENT: u32 = 2;
 
 /// Share of a processor from which on a rank that has slept in the runtime for a moment computes nevertheless. A debug build that
 /// does nothing but sleep for 50 µs again and again takes more than half of a processor.
@@ -58,7 +63,7 @@ impl RankStanding {
             };
         };
         let is_left = view.snapshot.phase == RankPhase::Left;
-        let (percent, sleeps_in) = match &rank.process {
+        let (percent, sleeps_in, is_running) = match &rank.process {
             _ if is_left => return Self::Left,
             ProcessState::Ended { how, ago } => {
                 return Self::Dead {
@@ -72,7 +77,11 @@ impl RankStanding {
                     function: function.clone(),
                 };
             }
-            ProcessState::Alive { percent, sleeps_in } => (*percent, sleeps_in),
+            ProcessState::Alive {
+                percent,
+                sleeps_in,
+                is_running,
+            } => (*percent, sleeps_in, *is_running),
         };
         if view.snapshot.phase == RankPhase::Starting {
             return Self::Starting;
@@ -86,12 +95,28 @@ impl RankStanding {
         }
         let is_outside = is_outside(rank.before.as_ref(), view, percent);
         match view.snapshot.waits.iter().any(|wait| wait.is_awaited) {
-            _ if is_outside && percent >= COMPUTES_PERCENT => Self::Computing { percent },
+            _ if is_outside && (is_running || percent >= COMPUTES_PERCENT) => {
+                Self::Computing { percent }
+            }
             _ if is_outside => Self::Elsewhere {
                 sleeps_in: sleeps_in.clone(),
             },
             true => Self::Waiting,
-            false => Self::Idle,
+            false => Self::idle(rank.before.as_ref(), view),
+        }
+    }
+}
+
+impl RankStanding {
+    /// Returns what a rank does that awaits no operation.
+    fn idle(before: Option<&RankView>, view: &RankView) -> Self {
+        let Some(sleep) = &view.snapshot.sleep else {
+            return Self::Idle;
+        };
+        let earlier = before.and_then(|before| before.snapshot.sleep.as_ref());
+        Self::Sleeping {
+            sleep: sleep.clone(),
+            is_again: earlier.is_some_and(|earlier| earlier.number != sleep.number),
         }
     }
 }
@@ -110,7 +135,7 @@ fn is_outside(before: Option<&RankView>, view: &RankView, percent: u32) -> bool 
     // The share is that of all threads, so it says nothing of a rank of which one thread awaits an operation.
     let awaits = view.snapshot.waits.iter().any(|wait| wait.is_awaited);
     let has_slept_since = before.snapshot.number != view.snapshot.number
-        && (awaits || percent < MOSTLY_COMPUTES_PERCENT);
+        && (awaits || view.snapshot.sleep.is_some() || percent < MOSTLY_COMPUTES_PERCENT);
     is_elsewhere || !has_slept_since
 }
 

@@ -1,7 +1,7 @@
 use super::{
     super::{
-        PublishedComm, PublishedLock, PublishedPeer, PublishedWait, RankFlight, RankPhase,
-        RankSnapshot, StoredGroup, WaitKind,
+        PublishedComm, PublishedLock, PublishedPeer, PublishedSleep, PublishedWait, RankFlight,
+        RankPhase, RankSnapshot, StoredGroup, WaitKind,
         layout::{RankView, ViewHead},
     },
     JobStanding, ObservedJob, ObservedRank, ProcessState, StuckReport,
@@ -39,6 +39,7 @@ fn rank(rank: u32, size: u32, waits: Vec<PublishedWait>) -> ObservedRank {
         process: ProcessState::Alive {
             percent: 0,
             sleeps_in: String::new(),
+            is_running: false,
         },
         before: Some(view.clone()),
         view: Ok(view),
@@ -445,6 +446,7 @@ fn a_rank_that_sleeps_again_and_again_in_the_runtime_computes_only_if_it_hardly_
         sleeper.process = ProcessState::Alive {
             percent,
             sleeps_in: String::new(),
+            is_running: false,
         };
         let waiter = rank(0, 2, vec![wait(WaitKind::Collective, None, "barrier", 40)]);
         report(vec![waiter, sleeper]).verdict
@@ -508,6 +510,7 @@ fn a_deadlock_is_of_ranks_that_sleep_in_two_looks_that_are_far_enough_apart() {
         rank.process = ProcessState::Alive {
             percent: 2,
             sleeps_in: String::new(),
+            is_running: false,
         };
     });
 }
@@ -588,6 +591,7 @@ fn a_rank_for_which_no_rank_waits_does_not_hide_movement_or_a_deadlock() {
     ring[2].process = ProcessState::Alive {
         percent: 99,
         sleeps_in: String::new(),
+        is_running: false,
     };
     assert_eq!(report(ring).standing, JobStanding::Deadlocked);
 }
@@ -713,4 +717,56 @@ fn ten_thousand_ranks_at_as_many_lines_are_reported_in_sixty_lines() {
     let verdict = all(&any);
     let start = "verdict: rank 0 waits for a message of any rank, tag 17 (src/step.rs:0); ";
     assert!(verdict.starts_with(start), "{verdict}");
+}
+
+#[test]
+fn a_rank_that_is_ready_to_run_and_gets_no_processor_is_not_said_to_sleep() {
+    let mut ranks = vec![
+        rank(0, 2, vec![wait(WaitKind::Recv, Some(1), "", 88)]),
+        rank(1, 2, Vec::new()),
+    ];
+    if let Some(view) = &mut ranks[1].before {
+        view.is_current = false;
+    }
+    if let Ok(view) = &mut ranks[1].view {
+        view.is_current = false;
+    }
+    ranks[1].process = ProcessState::Alive {
+        percent: 0,
+        sleeps_in: String::new(),
+        is_running: true,
+    };
+    assert_eq!(
+        report(ranks).verdict,
+        "verdict: rank 1 has been ready to run for 42 s, and gets 0 % of a processor, because other processes use the \
+         processors; 1 rank waits for it"
+    );
+}
+
+#[test]
+fn a_rank_that_awaits_a_sleep_is_named_with_its_line() {
+    let asleep = |before, after| {
+        let sleep = |number| PublishedSleep {
+            number,
+            nanos: 2 * SECOND,
+            at: "src/poll.rs:7".to_owned(),
+        };
+        let mut ranks = vec![
+            rank(0, 2, vec![wait(WaitKind::Recv, Some(1), "", 88)]),
+            rank(1, 2, Vec::new()),
+        ];
+        if let Some(view) = &mut ranks[1].before {
+            view.snapshot.sleep = Some(sleep(before));
+        }
+        if let Ok(view) = &mut ranks[1].view {
+            view.snapshot.sleep = Some(sleep(after));
+        }
+        report(ranks).verdict
+    };
+    let said = asleep(3, 3);
+    let once = "awaits a sleep of 2s in the runtime (src/poll.rs:7)";
+    assert!(said.ends_with(once), "{said}");
+    let said = asleep(3, 9);
+    let again = "sleeps in the runtime again and again, now for 2s (src/poll.rs:7)";
+    assert!(said.ends_with(again), "{said}");
 }

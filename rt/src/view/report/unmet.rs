@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use super::{
     super::{PublishedWait, WaitKind},
     ObservedJob,
-    verdict::{PUBLISHES_NOTHING, does, since},
+    verdict::{PUBLISHES_NOTHING, does_instead, since},
     wait_graph::WaitGraph,
-    words::{self, beside, bytes, call, describe, tag},
+    words::{self, beside, bytes, call, describe, rank_set, tag},
 };
 
 /// Ranks whose waiters are counted before one of them is named.
@@ -83,11 +83,7 @@ impl UnmetWait<'_> {
 const fn has_line(kind: WaitKind) -> bool {
     !matches!(
         kind,
-        WaitKind::RecvMoving
-            | WaitKind::SendMoving
-            | WaitKind::Remote
-            | WaitKind::Agree
-            | WaitKind::Creation
+        WaitKind::RecvMoving | WaitKind::SendMoving | WaitKind::Remote | WaitKind::Agree
     )
 }
 
@@ -104,8 +100,7 @@ fn order(kind: WaitKind) -> u32 {
 
 fn unmet_line(graph: &WaitGraph<'_>, rank: u32, wait: &PublishedWait, peer: u32) -> Option<String> {
     let tag = tag(wait);
-    let does = does(graph, peer);
-    let number = wait.tag.unwrap_or(0);
+    let does = does_instead(graph, peer, rank);
     let at = &wait.at;
     match wait.kind {
         WaitKind::SendQueued => {
@@ -122,29 +117,17 @@ fn unmet_line(graph: &WaitGraph<'_>, rank: u32, wait: &PublishedWait, peer: u32)
         WaitKind::Recv | WaitKind::Probe if wait.peer == Some(rank) => Some(format!(
             "rank {rank} waits for a message of itself, {tag} ({at}), and has sent itself none that fits"
         )),
-        WaitKind::Recv | WaitKind::Probe => {
-            let sender = words::peer(wait, None);
-            let instead = graph.misdirected(rank, wait, peer);
-            let instead = instead.map_or_else(String::new, |other| {
-                format!("; a message of rank {peer} with {tag} has come to rank {other} instead, and no receive takes it")
-            });
-            Some(format!(
-                "rank {rank} waits for a message of {sender}, {tag} ({at}); rank {peer} has sent {}, and {does}{instead}",
-                sent(graph, peer, rank)
-            ))
-        }
-        WaitKind::Collective => Some(format!(
-            "rank {peer} has not called {} #{number} of communicator {}{}; it {does}{}",
-            call(wait).0,
-            wait.comm,
-            beside(wait),
-            since(graph, peer)
+        WaitKind::Recv | WaitKind::Probe => Some(recv_line(graph, rank, wait, peer)),
+        WaitKind::Creation if !wait.is_collective() => Some(format!(
+            "rank {rank} waits for rank {peer} in {}; rank {peer} {does}",
+            describe(wait, None)
         )),
+        WaitKind::Collective | WaitKind::Creation => Some(call_line(graph, rank, wait, peer)),
         WaitKind::WindowLock => {
             let what = describe(wait, None);
             Some(match graph.lock_holders(rank, wait).first() {
                 Some(holder) => {
-                    let does = self::does(graph, *holder);
+                    let does = does_instead(graph, *holder, rank);
                     format!("rank {rank} {what}, which rank {holder} holds; rank {holder} {does}")
                 }
                 None => format!("rank {rank} {what}, which another rank holds"),
@@ -156,6 +139,71 @@ fn unmet_line(graph: &WaitGraph<'_>, rank: u32, wait: &PublishedWait, peer: u32)
         }
         _ => None,
     }
+}
+
+/// Tells of a receive for which no message comes.
+fn recv_line(graph: &WaitGraph<'_>, rank: u32, wait: &PublishedWait, peer: u32) -> String {
+    let (sender, tag, at) = (words::peer(wait, None), tag(wait), &wait.at);
+    let fewest = || fewest_sent(graph, rank, wait);
+    let (peer, fewest) = match wait.peer {
+        Some(_) => (peer, ""),
+        None => fewest().map_or((peer, ""), |peer| (peer, ", the fewest")),
+    };
+    let does = does_instead(graph, peer, rank);
+    let instead = graph.misdirected(rank, wait, peer);
+    let instead = instead.map_or_else(String::new, |other| {
+        format!("; a message of rank {peer} with {tag} has come to rank {other} instead, and no receive takes it")
+    });
+    let other = other_message(graph, rank, wait);
+    format!(
+        "rank {rank} waits for a message of {sender}, {tag} ({at}); rank {peer} has sent {}, and {does}{instead}{other}",
+        sent(graph, peer, rank, fewest)
+    )
+}
+
+/// Names the ranks that have not called a collective.
+fn call_line(graph: &WaitGraph<'_>, rank: u32, wait: &PublishedWait, peer: u32) -> String {
+    let members = graph.hub_members(rank, wait).into_iter();
+    // What is not known of a rank is not said of it.
+    let missing = members.filter(|member| graph.snapshot(*member).is_some());
+    let missing: Vec<u32> = missing.collect();
+    let (verb, it) = match missing.len() {
+        1 => ("has", "it".to_owned()),
+        _ => ("have", format!("rank {peer}")),
+    };
+    let number = wait.tag.filter(|_| wait.kind == WaitKind::Collective);
+    let number = number.map_or_else(String::new, |number| format!(" #{number}"));
+    format!(
+        "{} {verb} not called {}{number} of communicator {}{}; {it} {}{}",
+        rank_set(&missing),
+        call(wait).0,
+        wait.comm,
+        beside(wait),
+        does_instead(graph, peer, rank),
+        since(graph, peer)
+    )
+}
+
+/// Returns a clause about a message that an awaited receive does not take because it comes of another rank, or nothing.
+pub(super) fn other_message(graph: &WaitGraph<'_>, rank: u32, wait: &PublishedWait) -> String {
+    let other = graph.other_sender(rank, wait);
+    other.map_or_else(String::new, |other| {
+        format!(
+            "; rank {rank} has a message of rank {other} with {}, which no receive takes",
+            tag(wait)
+        )
+    })
+}
+
+/// Returns the rank that has sent `rank` the fewest messages among those that may send what it awaits, unless all have sent as
+/// many, or it is not known.
+fn fewest_sent(graph: &WaitGraph<'_>, rank: u32, wait: &PublishedWait) -> Option<u32> {
+    let senders = graph.hub_members(rank, wait).into_iter();
+    let counts = senders.filter(|sender| *sender != rank);
+    let counts = counts.map(|sender| Some((graph.exchanged(rank, sender)?.received, sender)));
+    let counts: Vec<(u32, u32)> = counts.collect::<Option<_>>()?;
+    let (least, sender) = *counts.iter().min()?;
+    (counts.iter().any(|(count, _)| *count > least)).then_some(sender)
 }
 
 /// Returns how many messages of `from` no receive of `to` takes.
@@ -170,7 +218,8 @@ fn untaken_count(graph: &WaitGraph<'_>, from: u32, to: u32) -> u64 {
 }
 
 /// Returns how many messages `from` has sent to `to`, and what has become of them.
-fn sent(graph: &WaitGraph<'_>, from: u32, to: u32) -> String {
+/// `fewest` is a clause beside the number.
+fn sent(graph: &WaitGraph<'_>, from: u32, to: u32, fewest: &str) -> String {
     let received = graph.exchanged(to, from).map(|peer| peer.received);
     let (Some(on_way), Some(received)) = (graph.on_way(from, to), received) else {
         return "none that fits".to_owned();
@@ -181,7 +230,7 @@ fn sent(graph: &WaitGraph<'_>, from: u32, to: u32) -> String {
     let stored = untaken_count(graph, from, to);
     let messages = match sent {
         0 => return "it none".to_owned(),
-        _ => format!("it {sent} (parts of collectives count)"),
+        _ => format!("it {sent}{fewest} (parts of collectives count)"),
     };
     match (on_way, stored) {
         (0, 0) => format!("{messages}, all received"),

@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 
 use super::{
-    super::{PublishedWait, WaitKind},
+    super::PublishedWait,
     JobStanding, ObservedJob, ProcessState,
-    rank_standing::RankStanding,
+    rank_standing::{COMPUTES_PERCENT, RankStanding},
     unmet::unmet,
     wait_cycle::wait_cycle,
     wait_graph::WaitGraph,
     words::{
-        beside, collective, describe, grouped, rank_set, seconds, sleep_reason, waiters,
+        beside, collective, describe, grouped, rank_set, seconds, sleep_reason, sleeps, waiters,
         whole_seconds,
     },
 };
@@ -175,6 +175,13 @@ fn computing(job: &ObservedJob, graph: &WaitGraph<'_>, awaited: &BTreeSet<u32>) 
     let (count, rank, percent) =
         computing.max_by_key(|&(count, rank, _)| (count, u32::MAX - rank))?;
     let age = age_of(job, graph, rank);
+    if percent < COMPUTES_PERCENT {
+        return Some(format!(
+            "verdict: rank {rank} has been ready to run for {age}, and gets {percent} % of a processor, because other processes \
+             use the processors{}",
+            waiters(count)
+        ));
+    }
     // It may call the runtime: `is_done` and `try_probe` do not wait.
     Some(format!(
         "verdict: rank {rank} computes for {age} without awaiting communication ({percent} % of a processor){}{}{}",
@@ -251,7 +258,7 @@ fn mismatch(graph: &WaitGraph<'_>) -> Option<String> {
         for wait in graph
             .holding(rank)
             .into_iter()
-            .filter(|wait| wait.kind == WaitKind::Collective)
+            .filter(|wait| wait.is_collective())
         {
             let (Some(number), Some(comm)) = (wait.tag, graph.comm(rank, wait.comm)) else {
                 continue;
@@ -295,7 +302,7 @@ fn calls(ranks: &[u32], wait: &PublishedWait) -> String {
 
 /// Names two collectives that two sets of ranks call in different orders.
 fn crossed(graph: &WaitGraph<'_>) -> Option<String> {
-    let is_collective = |wait: &PublishedWait| wait.kind == WaitKind::Collective;
+    let is_collective = |wait: &PublishedWait| wait.is_collective();
     let cycle = graph.cycle(|_, wait| is_collective(wait))?;
     let [(_, one), (_, other)] = cycle[..] else {
         return None;
@@ -335,6 +342,10 @@ fn crossed(graph: &WaitGraph<'_>) -> Option<String> {
 /// Names a receive and a message that differ in one field.
 fn near_miss(graph: &WaitGraph<'_>) -> Option<String> {
     let found = graph.near_misses(|rank, wait, stored| {
+        // A sender that waits for room may not have come to the message that is awaited.
+        if graph.waits_for_room(stored.source, rank) {
+            return None;
+        }
         let fields = [
             (wait.tag.is_some_and(|tag| tag != stored.tag), "tag"),
             (wait.comm != stored.comm, "communicator"),
@@ -379,13 +390,29 @@ fn near_miss(graph: &WaitGraph<'_>) -> Option<String> {
     ))
 }
 
-/// Returns what a rank does instead of what others wait for.
+/// Returns what `rank` does instead of what `waiting` waits for.
+pub(super) fn does_instead(graph: &WaitGraph<'_>, rank: u32, waiting: u32) -> String {
+    let does = does(graph, rank);
+    let holding = graph.holding(rank);
+    let uncalled = holding.first().and_then(|wait| {
+        let number = wait.tag.filter(|_| wait.is_collective())?;
+        let is_member = graph.comm(waiting, wait.comm).is_some();
+        (is_member && !graph.has_begun(waiting, wait, number)).then_some(())
+    });
+    match uncalled {
+        Some(()) => format!("{does}, which rank {waiting} has not called"),
+        None => does,
+    }
+}
+
+/// Returns what a rank does.
 pub(super) fn does(graph: &WaitGraph<'_>, rank: u32) -> String {
     let standing = graph.standing(rank);
     match (standing, graph.holding(rank).first()) {
         (_, Some(wait)) => format!("waits in {}", describe(wait, None)),
         (Some(RankStanding::Left), _) => "has left the job".to_owned(),
         (Some(RankStanding::Idle), _) => "awaits something that is not communication".to_owned(),
+        (Some(RankStanding::Sleeping { sleep, is_again }), _) => sleeps(sleep, *is_again),
         (Some(RankStanding::Elsewhere { sleeps_in }), _) => {
             format!("sleeps outside of the runtime{}", sleep_reason(sleeps_in))
         }
@@ -404,12 +431,13 @@ fn rest(job: &ObservedJob, graph: &WaitGraph<'_>, standing: JobStanding) -> (Job
     let outside = graph.ranks().find(|(_, standing)| {
         matches!(
             standing,
-            RankStanding::Idle | RankStanding::Elsewhere { .. }
+            RankStanding::Idle | RankStanding::Sleeping { .. } | RankStanding::Elsewhere { .. }
         )
     });
     if let Some((rank, _)) = outside {
         let line = format!(
-            "verdict: rank {rank}: no operation in flight; it awaits something that is not communication{}",
+            "verdict: rank {rank}: no operation in flight; it {}{}",
+            does(graph, rank),
             waiters(graph.waiters_of(rank).len())
         );
         return (JobStanding::Stuck, line);

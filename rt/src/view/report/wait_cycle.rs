@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{
     super::{PublishedWait, WaitKind},
+    unmet::other_message,
     wait_graph::WaitGraph,
     words::{clause, seconds},
 };
@@ -45,6 +46,13 @@ pub(super) fn wait_cycle(graph: &WaitGraph<'_>, closed: &BTreeSet<u32>) -> Optio
         (0..cycle.len()).map(link).collect()
     };
     let links = links.join(" -> ");
+    // Only one is told, because all ranks of a ring that shifts to the wrong side have such a message.
+    let others = cycle.iter().map(|(rank, wait)| match wait.kind {
+        kind if kind.is_receive() => other_message(graph, *rank, wait),
+        _ => String::new(),
+    });
+    let other = others.into_iter().find(|other| !other.is_empty());
+    let links = links + &other.unwrap_or_default();
     let is_closed = cycle.iter().all(|(rank, _)| closed.contains(rank));
     let age = seconds(graph.silent());
     Some(if is_closed {

@@ -137,6 +137,24 @@ impl<'a> WaitGraph<'a> {
         others.find(has_one)
     }
 
+    /// Returns a rank other than the awaited one of which `rank` has a message that fits this receive otherwise, and that no
+    /// receive takes.
+    pub(super) fn other_sender(&self, rank: u32, wait: &PublishedWait) -> Option<u32> {
+        let awaited = wait.peer?;
+        let mut stored = self.snapshot(rank)?.stored.iter();
+        let fits = |group: &&StoredGroup| {
+            let is_same = (group.comm, group.sig) == (wait.comm, wait.sig);
+            is_same && wait.tag.is_none_or(|tag| tag == group.tag) && group.source != awaited
+        };
+        stored.find(fits).map(|group| group.source)
+    }
+
+    /// Returns true if `from` awaits a send to `to` for which there is no room.
+    pub(super) fn waits_for_room(&self, from: u32, to: u32) -> bool {
+        let mut waits = self.holding(from).into_iter();
+        waits.any(|wait| wait.kind == WaitKind::SendQueued && wait.peer == Some(to))
+    }
+
     /// Returns the ranks that hold the lock for which `wait` waits, as far as the view of the rank with the memory names them.
     pub(super) fn lock_holders(&self, rank: u32, wait: &PublishedWait) -> Vec<u32> {
         let owner = wait.peer.filter(|_| wait.kind == WaitKind::WindowLock);
@@ -154,7 +172,7 @@ impl<'a> WaitGraph<'a> {
     fn lock_blockers(&self, mut holders: Vec<u32>, owner: u32) -> Vec<u32> {
         let passes_on = matches!(
             self.standing(owner),
-            Some(RankStanding::Waiting | RankStanding::Idle)
+            Some(RankStanding::Waiting | RankStanding::Idle | RankStanding::Sleeping { .. })
         );
         if !passes_on && !holders.contains(&owner) {
             holders.push(owner);
@@ -196,7 +214,7 @@ impl<'a> WaitGraph<'a> {
             WaitKind::WindowLock => !self.lock_holders(rank, wait).is_empty(),
             _ => wait.peer.is_some(),
         };
-        let number = wait.tag.filter(|_| wait.kind == WaitKind::Collective);
+        let number = wait.tag.filter(|_| wait.is_collective());
         let (comm, size, members) = match self.comm(rank, wait.comm) {
             Some(comm) => key(comm),
             None => (wait.comm, u32::MAX, 0),
@@ -208,8 +226,8 @@ impl<'a> WaitGraph<'a> {
     pub(super) fn hub_members(&self, rank: u32, wait: &PublishedWait) -> Vec<u32> {
         let comm = self.comm(rank, wait.comm);
         let members = comm.map_or_else(|| (0..self.job.size).collect(), |comm| self.members(comm));
-        match (wait.kind, wait.tag) {
-            (WaitKind::Collective, Some(number)) => {
+        match wait.tag {
+            Some(number) if wait.is_collective() => {
                 let members = members.into_iter();
                 members
                     .filter(|member| !self.has_begun(*member, wait, number))
@@ -234,9 +252,7 @@ impl<'a> WaitGraph<'a> {
         number: u32,
     ) -> Option<&PublishedWait> {
         let mut waits = self.snapshot(rank)?.waits.iter();
-        waits.find(|wait| {
-            wait.kind == WaitKind::Collective && wait.comm == comm && wait.tag == Some(number)
-        })
+        waits.find(|wait| wait.is_collective() && wait.comm == comm && wait.tag == Some(number))
     }
 
     pub(super) fn comm(&self, rank: u32, comm: u32) -> Option<&PublishedComm> {

@@ -1,6 +1,8 @@
 //! How a report says what ranks wait for.
 
-use super::super::{PublishedWait, StoredGroup, WaitKind, layout::RankView};
+use std::time::Duration;
+
+use super::super::{PublishedSleep, PublishedWait, StoredGroup, WaitKind, layout::RankView};
 
 impl RankView {
     /// Returns a clause about what a rank that has ended did last: `in recv from rank 2, ..` or `after recv from rank 2, ..`, if
@@ -35,7 +37,11 @@ pub(in crate::view) fn describe(wait: &PublishedWait, relative_to: Option<u32>) 
         }
         WaitKind::Agree => format!("agree on communicator {comm}{at}"),
         WaitKind::Creation => {
-            format!("the making or freeing of a communicator or a window, communicator {comm}{at}")
+            let name = &wait.name;
+            let with = wait
+                .peer
+                .map_or_else(String::new, |_| format!(" with {peer}"));
+            format!("{name}{with} of communicator {comm}{at}")
         }
         WaitKind::Remote => format!("an access to the window of {peer}{at}"),
         WaitKind::WindowPost => format!("waits for {peer} to post window {number}{beside}"),
@@ -152,6 +158,17 @@ fn at(wait: &PublishedWait) -> String {
         String::new()
     } else {
         format!(", {}", wait.at)
+    }
+}
+
+/// Returns what a rank does that awaits a sleep of the runtime. `is_again` is true if it awaited another sleep before.
+pub(super) fn sleeps(sleep: &PublishedSleep, is_again: bool) -> String {
+    let time = Duration::from_nanos(sleep.nanos);
+    let at = &sleep.at;
+    if is_again {
+        format!("sleeps in the runtime again and again, now for {time:?} ({at})")
+    } else {
+        format!("awaits a sleep of {time:?} in the runtime ({at})")
     }
 }
 

@@ -32,8 +32,12 @@ pub(crate) fn value(job: &ObservedJob, report: &StuckReport) -> Value {
 
 fn rank_value(rank: &ObservedRank, now: u64) -> Value {
     let process = match &rank.process {
-        ProcessState::Alive { percent, sleeps_in } => {
-            json!({ "state": "alive", "percent": percent, "sleeps_in": sleeps_in })
+        ProcessState::Alive {
+            percent,
+            sleeps_in,
+            is_running,
+        } => {
+            json!({ "state": "alive", "percent": percent, "sleeps_in": sleeps_in, "running": is_running })
         }
         ProcessState::InKernel { function } => {
             json!({ "state": "in_kernel", "sleeps_in": function })
@@ -54,6 +58,10 @@ fn rank_value(rank: &ObservedRank, now: u64) -> Value {
                 "messages_arrived": snapshot.arrived,
                 "operations_ended": snapshot.ended,
                 "last_ended": snapshot.last_ended,
+                "sleep": snapshot.sleep.as_ref().map(|sleep| json!({
+                    "ns": sleep.nanos,
+                    "at": sleep.at,
+                })),
                 "peers": snapshot.peers.iter().map(|peer| json!({
                     "rank": peer.rank,
                     "sent": peer.sent,

@@ -77,13 +77,28 @@ pub(in crate::engine) struct CollectiveRegistry {
     /// Ranks that have asked for collectives which this rank has not begun, with their signatures.
     asked: VecDeque<(CollectiveId, WorldRank, u64)>,
     /// Collectives in which this rank agrees with others by plain messages.
-    pub(in crate::engine) agreeing: Vec<CollectiveId>,
+    pub(in crate::engine) agreeing: Vec<CreationCall>,
+    /// By context, the number after that of the last such collective that this rank has begun.
+    created: BTreeMap<u32, u32>,
     /// Ranks that were asked whether they will take part in such a collective.
     pub(in crate::engine) makers_asked: Vec<(WorldRank, CollectiveId)>,
     /// Revoked communicators, by context.
     revoked: BTreeMap<u32, CollectiveRevocation>,
     /// Revoked communicators that this rank has dropped, the oldest first.
     left: VecDeque<u32>,
+}
+
+/// A collective in which this rank agrees with others by plain messages: the making of a communicator or a window, a fence, or
+/// the end of a window.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CreationCall {
+    pub(crate) id: CollectiveId,
+    /// Name of the function.
+    pub(crate) name: &'static str,
+    /// Number of the window, if it is about one.
+    pub(crate) window: Option<u32>,
+    /// Source line of the call.
+    pub(crate) at: &'static Location<'static>,
 }
 
 /// A completed collective, with its signature and its source line.
@@ -139,6 +154,7 @@ impl CollectiveRegistry {
             early: Vec::new(),
             asked: VecDeque::new(),
             agreeing: Vec::new(),
+            created: BTreeMap::new(),
             makers_asked: Vec::new(),
             revoked: BTreeMap::new(),
             left: VecDeque::new(),
@@ -261,6 +277,30 @@ impl CollectiveRegistry {
         let tags = ids.filter(|id| id.context == ctx).map(|id| id.sequence);
         let last = tags.reduce(|last, tag| if is_before(last, tag) { tag } else { last });
         last.map_or(0, |last| last.wrapping_add(1))
+    }
+
+    /// Records that this rank begins a collective in which it agrees with others by plain messages.
+    pub(in crate::engine) fn begin_creation(&mut self, call: CreationCall) {
+        let next = call.id.sequence.wrapping_add(1);
+        let known = self.created.entry(call.id.context).or_insert(next);
+        if is_before(*known, next) {
+            *known = next;
+        }
+        self.agreeing.push(call);
+    }
+
+    /// Returns true if this rank is in this collective, and agrees with others by plain messages.
+    pub(in crate::engine) fn is_creating(&self, id: CollectiveId) -> bool {
+        self.agreeing.iter().any(|call| call.id == id)
+    }
+
+    /// Returns the number after that of the last collective which this rank has begun in this context, as far as it is known.
+    pub(in crate::engine) fn next_begun(&self, ctx: u32) -> u32 {
+        let next = self.next(ctx);
+        match self.created.get(&ctx) {
+            Some(created) if is_before(next, *created) => *created,
+            _ => next,
+        }
     }
 
     /// Records that a rank has asked for a collective which this rank has not begun.
@@ -456,6 +496,7 @@ impl CollectiveRegistry {
         if self.displaced.len() >= DISPLACED_MAX {
             self.displaced.retain(|its, _| !has_left(*its));
         }
+        self.created.remove(&ctx);
         self.note_left(ctx);
     }
 

@@ -143,7 +143,11 @@ fn read_view(kind: u8, head: ViewHead, bytes: &mut PayloadReader<'_>) -> Option<
 
 fn write_process(process: &ProcessState, into: &mut PayloadWriter) {
     let (kind, number, text) = match process {
-        ProcessState::Alive { percent, sleeps_in } => (0, *percent, &**sleeps_in),
+        ProcessState::Alive {
+            percent,
+            sleeps_in,
+            is_running,
+        } => (if *is_running { 5 } else { 0 }, *percent, &**sleeps_in),
         ProcessState::InKernel { function } => (1, 0, &**function),
         ProcessState::Stopped => (2, 0, ""),
         ProcessState::Ended { how, ago: None } => (3, 0, &**how),
@@ -160,9 +164,10 @@ fn write_process(process: &ProcessState, into: &mut PayloadWriter) {
 fn read_process(bytes: &mut PayloadReader<'_>) -> Option<ProcessState> {
     let (kind, percent, text) = (bytes.byte()?, bytes.number()?, word(bytes)?);
     Some(match kind {
-        0 => ProcessState::Alive {
+        0 | 5 => ProcessState::Alive {
             percent,
             sleeps_in: text,
+            is_running: kind == 5,
         },
         1 => ProcessState::InKernel { function: text },
         2 => ProcessState::Stopped,
@@ -239,6 +244,12 @@ mod tests {
         let alive = ProcessState::Alive {
             percent: 97,
             sleeps_in: "do_poll".to_owned(),
+            is_running: false,
+        };
+        let running = ProcessState::Alive {
+            percent: 1,
+            sleeps_in: String::new(),
+            is_running: true,
         };
         let in_kernel = ProcessState::InKernel {
             function: "nfs_wait".to_owned(),
@@ -255,6 +266,7 @@ mod tests {
                 rank(1, ended(Some(7 << 33)), Ok(view(1, false)), None),
                 rank(2, ended(None), Ok(view(1, false)), None),
                 rank(2, ProcessState::Stopped, Ok(view(1, false)), None),
+                rank(2, running, Ok(view(1, false)), None),
             ],
         }
     }
@@ -282,7 +294,7 @@ mod tests {
         }
         let bytes = write(&job());
         assert!(
-            (0..bytes.len()).all(|len| read(&bytes[..len]).is_none_or(|job| job.ranks.len() < 5))
+            (0..bytes.len()).all(|len| read(&bytes[..len]).is_none_or(|job| job.ranks.len() < 6))
         );
     }
 

@@ -145,6 +145,7 @@ impl LaunchedJob {
             process: ended.unwrap_or_else(|| ProcessState::Alive {
                 percent: 0,
                 sleeps_in: String::new(),
+                is_running: false,
             }),
             view: Err(why),
             before: None,
