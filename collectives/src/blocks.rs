@@ -73,6 +73,23 @@ impl<S: SendBuf> AllToAllOp<S> {
     /// most of them want no blocks, the first caller that wants blocks may get them at the end, and all later calls as they
     /// land. With more than 64 other ranks (or half of what the adapter's lists hold, if that is less), some blocks share a
     /// counter and come together.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(3).run(|world: Comm| async move {
+    /// let rows = vec![world.rank() as f64; 3 * 100]; // 100 elements for each rank
+    /// let mut blocks = world.all_to_all(rows).blocks();
+    /// let mut sum = 0.0;
+    /// while let Some(block) = blocks.next().await {
+    ///     let (from, block) = block?; // in the order in which they land
+    ///     assert!(block.iter().all(|element| *element == from as f64));
+    ///     sum += block[0];
+    /// }
+    /// assert_eq!(sum, 3.0);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     pub fn blocks(mut self) -> Blocks<S> {
         self.run.record_block_events();
         let source = self.home.as_ref().and_then(|home| home.source.as_ref());

@@ -496,6 +496,9 @@ pub trait Collectives {
     /// # use ripstop_collectives::Collectives;
     /// # use ripstop_rt::{sim::Simulation, Comm, Error, Sum};
     /// # let report = Simulation::new(3).run(|world: Comm| async move {
+    /// let total = world.all_reduce(world.rank(), Sum).await?; // a number in, a number out
+    /// assert_eq!(total, 3);
+    ///
     /// let sums = world.all_reduce([world.rank(), 1], Sum).await?;
     /// assert_eq!(sums, [3, 3]);
     ///
@@ -521,8 +524,9 @@ pub trait Collectives {
     /// # use ripstop_collectives::Collectives;
     /// # use ripstop_rt::{sim::Simulation, Comm, Error, Sum};
     /// # let report = Simulation::new(3).run(|world: Comm| async move {
-    /// let sums = world.reduce(0, [world.rank(), 1], Sum).await?;
-    /// assert_eq!(sums, (world.rank() == 0).then(|| vec![3, 3]));
+    /// if let Some(sums) = world.reduce(0, [world.rank(), 1], Sum).await? {
+    ///     assert_eq!(sums, [3, 3]); // on rank 0; a vector also where a single number is reduced
+    /// }
     /// # Ok::<_, Error>(()) });
     /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
     /// ```
@@ -990,6 +994,20 @@ pub trait Collectives {
     }
 
     /// Plans a [`gather_v`](Self::gather_v) once. All ranks but `root` receive nothing.
+    ///
+    /// Output: `Result<ExchangePlan<T>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let mut plan = world.gather_v_plan::<usize>(0, &[1, 2]).await?; // rank 1 sends two elements
+    /// plan.send_mut().fill(world.rank());
+    /// let all = plan.run().await?;
+    /// assert_eq!(all, if world.rank() == 0 { &[0, 1, 1][..] } else { &[] });
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn gather_v_plan<T: Wire>(
         &self,
@@ -1027,6 +1045,22 @@ pub trait Collectives {
     }
 
     /// Plans a [`scatter_v`](Self::scatter_v) once. All ranks but `root` send nothing.
+    ///
+    /// Output: `Result<ExchangePlan<T>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let mut plan = world.scatter_v_plan::<i32>(0, &[1, 2]).await?; // rank 1 gets two elements
+    /// if world.rank() == 0 {
+    ///     plan.send_mut().copy_from_slice(&[3, 4, 5]);
+    /// }
+    /// let mine = plan.run().await?;
+    /// assert_eq!(mine, if world.rank() == 0 { &[3][..] } else { &[4, 5] });
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn scatter_v_plan<T: Wire>(
         &self,
@@ -1060,6 +1094,19 @@ pub trait Collectives {
     }
 
     /// Plans an [`all_gather_v`](Self::all_gather_v) once.
+    ///
+    /// Output: `Result<ExchangePlan<T>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let mut plan = world.all_gather_v_plan::<usize>(&[1, 2]).await?;
+    /// plan.send_mut().fill(10 + world.rank());
+    /// assert_eq!(plan.run().await?, [10, 11, 11]);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn all_gather_v_plan<T: Wire>(
         &self,
@@ -1095,6 +1142,21 @@ pub trait Collectives {
     }
 
     /// Plans an [`all_to_all_v`](Self::all_to_all_v) once.
+    ///
+    /// Output: `Result<ExchangePlan<T>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let me = world.rank();
+    /// let counts = [me + 1, me + 1]; // rank 1 sends two elements to each rank, and rank 0 one
+    /// let mut plan = world.all_to_all_v_plan::<usize>(&counts, &[1, 2]).await?;
+    /// plan.send_mut().fill(me);
+    /// assert_eq!(plan.run().await?, [0, 1, 1]);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn all_to_all_v_plan<T: Wire>(
         &self,
@@ -1158,6 +1220,20 @@ pub trait Collectives {
     }
 
     /// Plans a [`reduce_scatter`](Self::reduce_scatter) once.
+    ///
+    /// Output: `Result<ExchangePlan<T>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error, Sum};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let mut plan = world.reduce_scatter_plan::<u64, _>(&[1, 2], Sum).await?; // rank 1 gets two sums
+    /// plan.send_mut().copy_from_slice(&[1, 2, 3]);
+    /// let sums = plan.run().await?;
+    /// assert_eq!(sums, if world.rank() == 0 { &[2][..] } else { &[4, 6] });
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn reduce_scatter_plan<T: Wire, O: Reduction<T> + Clone>(
         &self,
@@ -1169,6 +1245,19 @@ pub trait Collectives {
     }
 
     /// Plans a [`reduce_scatter_block`](Self::reduce_scatter_block) with blocks of `block` elements once.
+    ///
+    /// Output: `Result<ExchangePlan<T>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error, Sum};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let mut plan = world.reduce_scatter_block_plan::<u64, _>(1, Sum).await?;
+    /// plan.send_mut().copy_from_slice(&[1, 2]);
+    /// assert_eq!(plan.run().await?, [[2], [4]][world.rank()]);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn reduce_scatter_block_plan<T: Wire, O: Reduction<T> + Clone>(
         &self,
@@ -1180,6 +1269,19 @@ pub trait Collectives {
     }
 
     /// Plans a [`scan`](Self::scan) of `len` elements once.
+    ///
+    /// Output: `Result<InPlacePlan<T>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error, Sum};
+    /// # let report = Simulation::new(3).run(|world: Comm| async move {
+    /// let mut plan = world.scan_plan::<usize, _>(1, Sum).await?;
+    /// plan.data_mut()[0] = 5;
+    /// assert_eq!(plan.run().await?, [5 * (world.rank() + 1)]);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn scan_plan<T: Wire, O: Reduction<T> + Clone>(
         &self,
@@ -1190,6 +1292,22 @@ pub trait Collectives {
     }
 
     /// Plans an [`exscan`](Self::exscan) of `len` elements once. The output of rank 0 is undefined.
+    ///
+    /// Output: `Result<ExchangePlan<T>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error, Sum};
+    /// # let report = Simulation::new(3).run(|world: Comm| async move {
+    /// let mut plan = world.exscan_plan::<usize, _>(1, Sum).await?;
+    /// plan.send_mut()[0] = 5;
+    /// let before = plan.run().await?;
+    /// if world.rank() > 0 {
+    ///     assert_eq!(before, [5 * world.rank()]);
+    /// }
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn exscan_plan<T: Wire, O: Reduction<T> + Clone>(
         &self,

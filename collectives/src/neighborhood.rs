@@ -35,6 +35,20 @@ pub trait Neighborhood {
     fn edges(&self) -> Edges;
 
     /// Gives every neighbor this rank's block, and gets theirs. All blocks have the same length.
+    ///
+    /// Output: `Result<Vec<T>, OpError<S>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Neighborhood;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(3).run(|world: Comm| async move {
+    /// let ring = world.cart(&[3], &[true]).await?;
+    /// let me = ring.rank();
+    /// let around = ring.neighbor_all_gather([me]).await?;
+    /// assert_eq!(around, [(me + 2) % 3, (me + 1) % 3]); // of the rank one down, and of the rank one up
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn neighbor_all_gather<S: SendBuf>(&self, send: S) -> NewVecOp<S> {
         let cut = BlockLayout::one_to_all(send.elems().len());
@@ -42,6 +56,20 @@ pub trait Neighborhood {
     }
 
     /// Like [`neighbor_all_gather`](Self::neighbor_all_gather), into a buffer.
+    ///
+    /// Output: `Result<(S, R), OpError<(S, R)>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Neighborhood;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let line = world.cart(&[2], &[false]).await?;
+    /// let (mine, around) = line.neighbor_all_gather_into([7 + line.rank()], [0; 2]).await?;
+    /// assert_eq!(mine, [7 + line.rank()]);
+    /// assert_eq!(around, [[0, 8], [7, 0]][line.rank()]); // no block comes from beyond the ends
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn neighbor_all_gather_into<S, R>(&self, send: S, recv: R) -> ExchangeOp<S, R>
     where
@@ -53,6 +81,21 @@ pub trait Neighborhood {
     }
 
     /// Like [`neighbor_all_gather`](Self::neighbor_all_gather), with blocks of `recv_counts[i]` elements from neighbor `i`.
+    ///
+    /// Output: `Result<Vec<T>, OpError<S>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::{Collectives, Neighborhood};
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let other = 1 - world.rank();
+    /// let pair = world.graph(&[other], &[other]).await?;
+    /// let mine = vec![world.rank(); world.rank() + 1]; // one element on rank 0, two on rank 1
+    /// let theirs = pair.neighbor_all_gather_v(mine, &[other + 1]).await?;
+    /// assert_eq!(theirs, vec![other; other + 1]);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn neighbor_all_gather_v<S: SendBuf>(&self, send: S, recv_counts: &[usize]) -> NewVecOp<S> {
         let cut = BlockLayout::one_to_all(send.elems().len()).receiving(recv_counts);
@@ -60,6 +103,22 @@ pub trait Neighborhood {
     }
 
     /// Like [`neighbor_all_gather_v`](Self::neighbor_all_gather_v), into a buffer.
+    ///
+    /// Output: `Result<(S, R), OpError<(S, R)>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::{Collectives, Neighborhood};
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let other = 1 - world.rank();
+    /// let pair = world.graph(&[other], &[other]).await?;
+    /// let mine = vec![world.rank(); world.rank() + 1];
+    /// let room = vec![0; other + 1];
+    /// let (_mine, theirs) = pair.neighbor_all_gather_v_into(mine, room, &[other + 1]).await?;
+    /// assert_eq!(theirs, vec![other; other + 1]);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn neighbor_all_gather_v_into<S, R>(
         &self,
@@ -79,6 +138,20 @@ pub trait Neighborhood {
     ///
     /// On a rank that receives but sends to no rank, `send` is empty and does not tell the length of a block. This is an error
     /// there; such a rank calls another form.
+    ///
+    /// Output: `Result<Vec<T>, OpError<S>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Neighborhood;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let line = world.cart(&[2], &[false]).await?;
+    /// let (down, up) = (10.0, 20.0); // what the rank one down gets, and the rank one up
+    /// let blocks = line.neighbor_all_to_all([down, up]).await?;
+    /// assert_eq!(blocks, [[0.0, 10.0], [20.0, 0.0]][line.rank()]);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn neighbor_all_to_all<S: SendBuf>(&self, send: S) -> NewVecOp<S> {
         let cut = BlockLayout::equal(send.elems().len());
@@ -87,6 +160,20 @@ pub trait Neighborhood {
 
     /// Like [`neighbor_all_to_all`](Self::neighbor_all_to_all), into a buffer. On a rank that sends to no rank, the length of
     /// `recv` must be that of all blocks together, and so tells the length of a block.
+    ///
+    /// Output: `Result<(S, R), OpError<(S, R)>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Neighborhood;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let ring = world.cart(&[2], &[true]).await?;
+    /// let room = vec![0.0; 2];
+    /// let (_sent, blocks) = ring.neighbor_all_to_all_into([10.0, 20.0], room).await?;
+    /// assert_eq!(blocks, [20.0, 10.0]); // what the rank one down sent up, and the rank one up sent down
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn neighbor_all_to_all_into<S, R>(&self, send: S, mut recv: R) -> ExchangeOp<S, R>
     where
@@ -103,6 +190,22 @@ pub trait Neighborhood {
 
     /// Like [`neighbor_all_to_all`](Self::neighbor_all_to_all), with `send_counts[i]` elements for neighbor `i`, and
     /// `recv_counts[i]` from it.
+    ///
+    /// Output: `Result<Vec<T>, OpError<S>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::{Collectives, Neighborhood};
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let other = 1 - world.rank();
+    /// let pair = world.graph(&[other], &[other]).await?;
+    /// let (mine, theirs) = (world.rank() + 1, other + 1); // rank 1 sends two elements and gets one
+    /// let block = vec![world.rank(); mine];
+    /// let arrived = pair.neighbor_all_to_all_v(block, &[mine], &[theirs]).await?;
+    /// assert_eq!(arrived, vec![other; theirs]);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn neighbor_all_to_all_v<S: SendBuf>(
         &self,
@@ -115,6 +218,23 @@ pub trait Neighborhood {
     }
 
     /// Like [`neighbor_all_to_all_v`](Self::neighbor_all_to_all_v), into a buffer.
+    ///
+    /// Output: `Result<(S, R), OpError<(S, R)>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::{Collectives, Neighborhood};
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let other = 1 - world.rank();
+    /// let pair = world.graph(&[other], &[other]).await?;
+    /// let (mine, theirs) = (world.rank() + 1, other + 1);
+    /// let (block, room) = (vec![world.rank(); mine], vec![0; theirs]);
+    /// let (_block, arrived) =
+    ///     pair.neighbor_all_to_all_v_into(block, &[mine], room, &[theirs]).await?;
+    /// assert_eq!(arrived, vec![other; theirs]);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn neighbor_all_to_all_v_into<S, R>(
         &self,
@@ -163,6 +283,22 @@ pub trait Neighborhood {
     /// Plans a [`neighbor_all_gather`](Self::neighbor_all_gather) of blocks of `block` elements once. Making the plan is a
     /// collective of all ranks.
     ///
+    /// Output: `Result<ExchangePlan<T>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Neighborhood;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(3).run(|world: Comm| async move {
+    /// let ring = world.cart(&[3], &[true]).await?;
+    /// let mut plan = ring.neighbor_all_gather_plan::<f64>(1).await?;
+    /// for step in 0..3 {
+    ///     plan.send_mut()[0] = f64::from(step);
+    ///     assert_eq!(plan.run().await?, [f64::from(step); 2]);
+    /// }
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
+    ///
     /// # Errors
     /// Returns the errors of the other collectives; the same is true for the plans below.
     #[track_caller]
@@ -179,6 +315,21 @@ pub trait Neighborhood {
 
     /// Plans a [`neighbor_all_gather_v`](Self::neighbor_all_gather_v) of a block of `send_len` elements, and of
     /// `recv_counts[i]` from neighbor `i`, once.
+    ///
+    /// Output: `Result<ExchangePlan<T>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::{Collectives, Neighborhood};
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let other = 1 - world.rank();
+    /// let pair = world.graph(&[other], &[other]).await?;
+    /// let mut plan = pair.neighbor_all_gather_v_plan(world.rank() + 1, &[other + 1]).await?;
+    /// plan.send_mut().fill(world.rank());
+    /// assert_eq!(plan.run().await?, vec![other; other + 1]);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn neighbor_all_gather_v_plan<T: Wire>(
         &self,
@@ -190,6 +341,23 @@ pub trait Neighborhood {
     }
 
     /// Plans a [`neighbor_all_to_all`](Self::neighbor_all_to_all) with blocks of `block` elements once.
+    ///
+    /// Output: `Result<ExchangePlan<T>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Neighborhood;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let ring = world.cart(&[2], &[true]).await?;
+    /// let mut plan = ring.neighbor_all_to_all_plan::<f64>(1).await?;
+    /// for step in 0..3 {
+    ///     let step = f64::from(step);
+    ///     plan.send_mut().copy_from_slice(&[step, 10.0 + step]); // down, up
+    ///     assert_eq!(plan.run().await?, [10.0 + step, step]);
+    /// }
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn neighbor_all_to_all_plan<T: Wire>(
         &self,
@@ -206,6 +374,22 @@ pub trait Neighborhood {
     }
 
     /// Plans a [`neighbor_all_to_all_v`](Self::neighbor_all_to_all_v) once.
+    ///
+    /// Output: `Result<ExchangePlan<T>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::{Collectives, Neighborhood};
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let other = 1 - world.rank();
+    /// let pair = world.graph(&[other], &[other]).await?;
+    /// let (mine, theirs) = (world.rank() + 1, other + 1);
+    /// let mut plan = pair.neighbor_all_to_all_v_plan(&[mine], &[theirs]).await?;
+    /// plan.send_mut().fill(world.rank());
+    /// assert_eq!(plan.run().await?, vec![other; theirs]);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     fn neighbor_all_to_all_v_plan<T: Wire>(
         &self,

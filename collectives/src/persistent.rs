@@ -283,6 +283,22 @@ fn fit<T: Wire>(
 impl<T: Wire, K> Persistent<T, K> {
     /// Runs the collective. The future resolves to the output, which is borrowed from the plan.
     ///
+    /// Output: `Result<&[T]>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error, Sum};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let mut plan = world.all_reduce_plan::<f64, _>(1, Sum).await?;
+    /// plan.data_mut()[0] = 1.5;
+    /// let running = plan.run(); // in flight from here on
+    /// let inside: f64 = (0..100).map(f64::from).sum(); // no future is polled meanwhile
+    /// assert_eq!(running.await?, [3.0]);
+    /// # assert_eq!(inside, 4950.0);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
+    ///
     /// # Errors
     /// Returns the errors of the collective's calls. The plan stays valid, but its communicator allows no more collectives.
     #[inline]

@@ -140,6 +140,23 @@ pub struct Access<'w, T: Wire> {
 impl<'w, T: Wire> Access<'w, T> {
     /// Ends the epoch: waits until none of its operations is in flight, and notifies the targets.
     ///
+    /// Output: `Result<()>`.
+    ///
+    /// ```
+    /// # use ripstop_rma::Window;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let other = 1 - world.rank();
+    /// let mut window = Window::<usize>::allocate(&world, 1).await?;
+    /// let exposure = window.post(&[other])?;
+    /// let access = exposure.start(&[other]).await?;
+    /// access.put(other, 0, [world.rank()]).await?;
+    /// access.complete().await?; // the other rank's `wait` may return now
+    /// assert_eq!(exposure.wait().await?, [other]);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
+    ///
     /// # Errors
     /// A target failed or finished; the other targets were notified all the same.
     #[inline]

@@ -34,6 +34,24 @@ impl<'w, T: Wire> Exposure<'w, T> {
 
     /// Waits until every origin has completed its access, and returns the memory with what they put there.
     ///
+    /// Output: `Result<&mut [T]>`.
+    ///
+    /// ```
+    /// # use ripstop_rma::Window;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let other = 1 - world.rank();
+    /// let mut window = Window::<usize>::allocate(&world, 1).await?;
+    /// let exposure = window.post(&[other])?;
+    /// let access = exposure.start(&[other]).await?;
+    /// access.put(other, 0, [world.rank()]).await?;
+    /// access.complete().await?;
+    /// let memory = exposure.wait().await?; // the other rank has completed
+    /// assert_eq!(memory, [other]);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
+    ///
     /// # Errors
     /// An origin failed, finished or freed its window before it completed. By then all other origins have completed, the epoch
     /// has ended and the memory is the window's again.
@@ -54,6 +72,24 @@ impl<'w, T: Wire> Exposure<'w, T> {
     }
 
     /// Like [`Window::start`](crate::Window::start), while this rank's own memory is exposed.
+    ///
+    /// Output: `Result<Access<T>>`.
+    ///
+    /// ```
+    /// # use ripstop_rma::Window;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(3).run(|world: Comm| async move {
+    /// // Each rank gets from the rank behind it, while the rank before it gets from this one.
+    /// let (me, before, behind) = (world.rank(), (world.rank() + 2) % 3, (world.rank() + 1) % 3);
+    /// let mut window = Window::from_vec(&world, vec![me]).await?;
+    /// let exposure = window.post(&[before])?;
+    /// let access = exposure.start(&[behind]).await?;
+    /// assert_eq!(access.get(behind, 0, [0]).await?, [behind]);
+    /// access.complete().await?;
+    /// exposure.wait().await?;
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     ///
     /// # Errors
     /// Returns the errors of [`Window::start`](crate::Window::start).

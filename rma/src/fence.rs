@@ -63,6 +63,24 @@ impl<'w, T: Wire> Fence<'w, T> {
 
     /// Ends this epoch, and returns the memory. Collective: all ranks end the same epoch.
     ///
+    /// Output: `Result<&mut [T]>`.
+    ///
+    /// ```
+    /// # use ripstop_rma::Window;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let mut window = Window::<usize>::allocate(&world, 2).await?;
+    /// let epoch = window.fence().await?;
+    /// for rank in 0..2 {
+    ///     epoch.put(rank, world.rank(), [7]).await?;
+    /// }
+    /// let memory = epoch.end().await?; // what all ranks have put is there
+    /// memory[0] += 1; // and no other rank accesses it any more
+    /// assert_eq!(memory, [8, 7]);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
+    ///
     /// # Errors
     /// A member failed, finished without calling this, or called [`fence`](Self::fence) instead and would go on to write to
     /// this memory. In the last case every rank gets an error: `Mismatch`, or `Aborted` if it learns of the mismatch from

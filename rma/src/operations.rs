@@ -43,6 +43,22 @@ macro_rules! operations {
         impl<T: Wire> $epoch<'_, T> {
             /// Writes `buf` to the memory of `rank`, from its element `at` on.
             ///
+            /// Output: `Result<B, OpError<B>>`.
+            ///
+            /// ```
+            /// # use ripstop_rma::Window;
+            /// # let runtime = ripstop_rt::Runtime::init()?;
+            /// # let world = runtime.world();
+            /// # runtime.block_on(async {
+            /// let mut window = Window::<f64>::allocate(&world, 4).await?;
+            /// let epoch = window.fence().await?;
+            /// let buf = epoch.put(0, 2, vec![1.5, 2.5]).await?; // the buffer is free again
+            /// assert_eq!(buf, [1.5, 2.5]);
+            /// assert_eq!(epoch.end().await?[..], [0.0, 0.0, 1.5, 2.5]); // and now the target has the data
+            /// # Ok::<(), ripstop_rt::Error>(()) })?;
+            /// # Ok::<(), ripstop_rt::Error>(())
+            /// ```
+            ///
             /// # Errors
             /// The future fails for a rank that this epoch does not access, elements that the target does not have, and a
             /// target that failed or finished. Each error carries the buffer.
@@ -63,6 +79,21 @@ macro_rules! operations {
             }
 
             /// Fills `buf` from the memory of `rank`, from its element `at` on. An empty vector is filled to its capacity.
+            ///
+            /// Output: `Result<B, OpError<B>>`.
+            ///
+            /// ```
+            /// # use ripstop_rma::Window;
+            /// # let runtime = ripstop_rt::Runtime::init()?;
+            /// # let world = runtime.world();
+            /// # runtime.block_on(async {
+            /// let mut window = Window::from_vec(&world, vec![5, 6, 7]).await?;
+            /// let epoch = window.fence().await?;
+            /// let last_two = epoch.get(0, 1, [0; 2]).await?;
+            /// assert_eq!(last_two, [6, 7]);
+            /// # Ok::<(), ripstop_rt::Error>(()) })?;
+            /// # Ok::<(), ripstop_rt::Error>(())
+            /// ```
             ///
             /// # Errors
             /// Returns the errors of [`put`](Self::put).
@@ -129,6 +160,22 @@ macro_rules! operations {
 
             /// Fills `buf` from the elements of a layout in the memory of `rank`.
             ///
+            /// Output: `Result<B, OpError<B>>`.
+            ///
+            /// ```
+            /// # use ripstop_rma::Window;
+            /// # use ripstop_rt::buffer::Layout;
+            /// # let runtime = ripstop_rt::Runtime::init()?;
+            /// # let world = runtime.world();
+            /// # runtime.block_on(async {
+            /// let mut window = Window::from_vec(&world, (0..12).collect()).await?;
+            /// let epoch = window.fence().await?;
+            /// let column = Layout { offset: 1, block: 1, stride: 4, count: 3 }; // of 3 rows of 4
+            /// assert_eq!(epoch.get_strided(0, column, [0; 3]).await?, [1, 5, 9]);
+            /// # Ok::<(), ripstop_rt::Error>(()) })?;
+            /// # Ok::<(), ripstop_rt::Error>(())
+            /// ```
+            ///
             /// # Errors
             /// Returns the errors of [`put_strided`](Self::put_strided).
             #[track_caller]
@@ -187,6 +234,20 @@ macro_rules! operations {
             }
 
             /// Fills `buf`, one block after the other, from these ranges of the elements of `rank`.
+            ///
+            /// Output: `Result<B, OpError<B>>`.
+            ///
+            /// ```
+            /// # use ripstop_rma::Window;
+            /// # let runtime = ripstop_rt::Runtime::init()?;
+            /// # let world = runtime.world();
+            /// # runtime.block_on(async {
+            /// let mut window = Window::from_vec(&world, (0..12).collect()).await?;
+            /// let epoch = window.fence().await?;
+            /// assert_eq!(epoch.get_indexed(0, &[10..12, 0..1], [0; 3]).await?, [10, 11, 0]);
+            /// # Ok::<(), ripstop_rt::Error>(()) })?;
+            /// # Ok::<(), ripstop_rt::Error>(())
+            /// ```
             ///
             /// # Errors
             /// Returns the errors of [`put_indexed`](Self::put_indexed).
@@ -346,6 +407,24 @@ macro_rules! operations {
 
             /// Like [`accumulate_strided`](Self::accumulate_strided); `buf` returns with the earlier elements of `rank`.
             ///
+            /// Output: `Result<B, OpError<B>>`.
+            ///
+            /// ```
+            /// # use ripstop_rma::Window;
+            /// # use ripstop_rt::{Sum, buffer::Layout};
+            /// # let runtime = ripstop_rt::Runtime::init()?;
+            /// # let world = runtime.world();
+            /// # runtime.block_on(async {
+            /// let mut window = Window::from_vec(&world, (0..12).collect()).await?;
+            /// let epoch = window.fence().await?;
+            /// let column = Layout { offset: 1, block: 1, stride: 4, count: 3 }; // of 3 rows of 4
+            /// let before = epoch.get_accumulate_strided(0, column, [100; 3], Sum).await?;
+            /// assert_eq!(before, [1, 5, 9]);
+            /// assert_eq!(epoch.end().await?[..6], [0, 101, 2, 3, 4, 105]);
+            /// # Ok::<(), ripstop_rt::Error>(()) })?;
+            /// # Ok::<(), ripstop_rt::Error>(())
+            /// ```
+            ///
             /// # Errors
             /// Returns the errors of [`accumulate_strided`](Self::accumulate_strided).
             #[track_caller]
@@ -401,6 +480,23 @@ macro_rules! operations {
             }
 
             /// Combines one element of `rank` with `value`, and returns its earlier value.
+            ///
+            /// Output: `Result<T>`.
+            ///
+            /// ```
+            /// # use ripstop_rma::Window;
+            /// # use ripstop_rma::NoOp;
+            /// # use ripstop_rt::Max;
+            /// # let runtime = ripstop_rt::Runtime::init()?;
+            /// # let world = runtime.world();
+            /// # runtime.block_on(async {
+            /// let mut window = Window::<u64>::allocate(&world, 1).await?;
+            /// let epoch = window.fence().await?;
+            /// assert_eq!(epoch.fetch_op(0, 0, 7, Max).await?, 0); // it was 0, and is 7
+            /// assert_eq!(epoch.fetch_op(0, 0, 0, NoOp).await?, 7); // an atomic read
+            /// # Ok::<(), ripstop_rt::Error>(()) })?;
+            /// # Ok::<(), ripstop_rt::Error>(())
+            /// ```
             ///
             /// # Errors
             /// Returns the errors of [`accumulate`](Self::accumulate).

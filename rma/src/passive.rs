@@ -209,6 +209,22 @@ impl<T: Wire> PassiveWindow<T> {
     /// Frees the window when all members have called this and none of their operations is in flight. Returns the memory, even
     /// if the window had allocated it.
     ///
+    /// Output: `Result<RegBuf<T>>`.
+    ///
+    /// ```
+    /// # use ripstop_rma::Window;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let window = Window::<u64>::allocate(&world, 1).await?.into_passive().await?;
+    /// let lock = window.lock_shared(0).await?;
+    /// lock.fetch_add(0, 0, 1).await?;
+    /// lock.unlock().await;
+    /// let memory = window.into_buffer().await?; // all members have called this
+    /// assert_eq!(memory[0], [2, 0][world.rank()]);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
+    ///
     /// # Errors
     /// Returns the errors of [`free`](Self::free). The memory is lost then, because other ranks may still write to it.
     #[track_caller]
@@ -293,6 +309,24 @@ impl<'w, T: Wire> Locked<'w, T> {
     /// Like [`flush`](Self::flush), for all ranks.
     ///
     /// Output: `()`.
+    ///
+    /// ```
+    /// # use ripstop_rma::Window;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let window = Window::<usize>::allocate(&world, 2).await?.into_passive().await?;
+    /// let locks = window.lock_all().await?;
+    /// for rank in 0..2 {
+    ///     locks.put(rank, world.rank(), [1]).detach();
+    /// }
+    /// locks.flush_all().await; // both ranks have this rank's element
+    /// let there = locks.get(1 - world.rank(), world.rank(), [0]).await?;
+    /// assert_eq!(there, [1]);
+    /// locks.unlock().await;
+    /// window.free().await?;
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[track_caller]
     pub fn flush_all(&self) -> impl Future<Output = ()> {
         let at = Location::caller();
@@ -311,6 +345,21 @@ impl<'w, T: Wire> Locked<'w, T> {
     /// Releases the locks once all started operations are complete.
     ///
     /// Output: `()`.
+    ///
+    /// ```
+    /// # use ripstop_rma::Window;
+    /// # let runtime = ripstop_rt::Runtime::init()?;
+    /// # let world = runtime.world();
+    /// # runtime.block_on(async {
+    /// let window = Window::<f64>::allocate(&world, 1).await?.into_passive().await?;
+    /// let lock = window.lock_exclusive(0).await?;
+    /// lock.put(0, 0, [2.5]).detach();
+    /// lock.unlock().await; // waits for the put, and other ranks may have the lock now
+    /// let lock = window.lock_shared(0).await?;
+    /// assert_eq!(lock.get(0, 0, [0.0]).await?, [2.5]);
+    /// # Ok::<(), ripstop_rt::Error>(()) })?;
+    /// # Ok::<(), ripstop_rt::Error>(())
+    /// ```
     #[track_caller]
     pub fn unlock(self) -> impl Future<Output = ()> {
         let at = Location::caller();
@@ -347,6 +396,19 @@ pub struct SelfLock<'w, T: Wire> {
 impl<T: Wire> SelfLock<'_, T> {
     /// Returns this rank's elements.
     ///
+    /// ```
+    /// # use ripstop_rma::Window;
+    /// # let runtime = ripstop_rt::Runtime::init()?;
+    /// # let world = runtime.world();
+    /// # runtime.block_on(async {
+    /// let mut window = Window::<u64>::allocate(&world, 2).await?.into_passive().await?;
+    /// let mut own = window.lock_self().await?;
+    /// own.mem()[1] = 9;
+    /// assert_eq!(own.mem(), [0, 9]);
+    /// # Ok::<(), ripstop_rt::Error>(()) })?;
+    /// # Ok::<(), ripstop_rt::Error>(())
+    /// ```
+    ///
     /// # Panics
     /// Never: the lock is held.
     #[must_use]
@@ -373,6 +435,19 @@ pub struct SharedView<'w, T: Wire> {
 
 impl<T: Element> SharedView<'_, T> {
     /// Returns the element `at`.
+    ///
+    /// ```
+    /// # use ripstop_rma::Window;
+    /// # let runtime = ripstop_rt::Runtime::init()?;
+    /// # let world = runtime.world();
+    /// # runtime.block_on(async {
+    /// let window = Window::<u64>::allocate(&world, 2).await?.into_passive().await?;
+    /// let shared = window.shared();
+    /// shared.set(1, 4); // as other ranks may do by `accumulate` at any time
+    /// assert_eq!((shared.get(0), shared.get(1)), (0, 4));
+    /// # Ok::<(), ripstop_rt::Error>(()) })?;
+    /// # Ok::<(), ripstop_rt::Error>(())
+    /// ```
     ///
     /// # Panics
     /// Panics if `at` is out of range.

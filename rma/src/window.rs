@@ -121,6 +121,21 @@ impl<T: Wire> Window<T> {
 
     /// Like [`into_buffer`](Self::into_buffer), copied into a vector.
     ///
+    /// Output: `Result<Vec<T>>`.
+    ///
+    /// ```
+    /// # use ripstop_rma::Window;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let mut window = Window::<usize>::allocate(&world, 2).await?;
+    /// let epoch = window.fence().await?;
+    /// epoch.put(1 - world.rank(), 0, [7]).await?;
+    /// epoch.end().await?;
+    /// assert_eq!(window.into_vec().await?, [7, 0]);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
+    ///
     /// # Errors
     /// Returns the errors of [`into_buffer`](Self::into_buffer).
     #[track_caller]
@@ -183,6 +198,21 @@ impl<T: Wire> Window<T> {
 
     /// Frees the window when all members have called this, and returns its memory, even if the window had allocated it.
     ///
+    /// Output: `Result<RegBuf<T>>`.
+    ///
+    /// ```
+    /// # use ripstop_rma::Window;
+    /// # let runtime = ripstop_rt::Runtime::init()?;
+    /// # let world = runtime.world();
+    /// # runtime.block_on(async {
+    /// let window = Window::over(&world, world.alloc::<f64>(100)?).await?;
+    /// // ... epochs ...
+    /// let buf = window.into_buffer().await?; // for messages again, or for another window
+    /// assert_eq!(buf.len(), 100);
+    /// # Ok::<(), ripstop_rt::Error>(()) })?;
+    /// # Ok::<(), ripstop_rt::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Returns the errors of [`free`](Self::free). The memory is lost then, because other ranks may still write to it.
     #[track_caller]
@@ -238,6 +268,17 @@ impl<T: Wire> Window<T> {
 
     /// Returns this rank's elements.
     ///
+    /// ```
+    /// # use ripstop_rma::Window;
+    /// # let runtime = ripstop_rt::Runtime::init()?;
+    /// # let world = runtime.world();
+    /// # runtime.block_on(async {
+    /// let window = Window::from_vec(&world, vec![1.5, 2.5]).await?;
+    /// assert_eq!(window.local().iter().sum::<f64>(), 4.0);
+    /// # Ok::<(), ripstop_rt::Error>(()) })?;
+    /// # Ok::<(), ripstop_rt::Error>(())
+    /// ```
+    ///
     /// # Panics
     /// Panics if an epoch is open because an [`Exposure`] or a [`Fence`] was leaked or dropped: see [`resume`](Self::resume).
     #[must_use]
@@ -275,6 +316,20 @@ impl<T: Wire> Window<T> {
     }
 
     /// Like [`local_mut`](Self::local_mut), with an error instead of a panic.
+    ///
+    /// ```
+    /// # use ripstop_rma::Window;
+    /// # use ripstop_rt::ErrorKind;
+    /// # let runtime = ripstop_rt::Runtime::init()?;
+    /// # let world = runtime.world();
+    /// # runtime.block_on(async {
+    /// let mut window = Window::<f64>::allocate(&world, 1).await?;
+    /// drop(window.post(&[0])?); // still open, because `wait` was not called
+    /// let error = window.try_local_mut().expect_err("this rank may still write");
+    /// assert!(matches!(error.kind, ErrorKind::Epoch(_)));
+    /// # Ok::<(), ripstop_rt::Error>(()) })?;
+    /// # Ok::<(), ripstop_rt::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `Epoch` if an epoch is open.
@@ -328,6 +383,18 @@ impl<T: Wire> Window<T> {
     /// [passive](Self::into_passive). By default the window finds out what is faster: [`Overlap::Auto`].
     ///
     /// A put by the agent is complete when its future is ready, or when its epoch is complete.
+    ///
+    /// ```
+    /// # use ripstop_rma::Window;
+    /// # use ripstop_rma::Overlap;
+    /// # let runtime = ripstop_rt::Runtime::init()?;
+    /// # let world = runtime.world();
+    /// # runtime.block_on(async {
+    /// let mut window = Window::<f64>::allocate(&world, 1 << 20).await?;
+    /// window.set_overlap(Overlap::Agent); // long copies are made while this rank computes
+    /// # Ok::<(), ripstop_rt::Error>(()) })?;
+    /// # Ok::<(), ripstop_rt::Error>(())
+    /// ```
     pub fn set_overlap(&mut self, overlap: Overlap) {
         self.window_end.set_overlap(overlap);
     }

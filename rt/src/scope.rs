@@ -86,6 +86,17 @@ impl RuntimeHandle {
 
 impl<'s> Scope<'s, '_> {
     /// Sends like [`Comm::send`], from elements that stay borrowed until the scope ends.
+    ///
+    /// ```no_run
+    /// # fn faces(world: &ripstop_rt::Comm) -> ripstop_rt::Result<()> {
+    /// let field = vec![0.5; 1000]; // stays here
+    /// let (first, last) = (&field[..10], &field[990..]);
+    /// world.scope(|s| {
+    ///     let sends = [s.send(world, 1, 0, first), s.send(world, 2, 0, last)];
+    ///     sends.into_iter().try_for_each(|send| send.wait().map(drop))
+    /// })?;
+    /// # Ok(()) }
+    /// ```
     #[track_caller]
     pub fn send<T: Wire>(
         &'s self,
@@ -110,6 +121,17 @@ impl<'s> Scope<'s, '_> {
     }
 
     /// Receives like [`Comm::recv_into`], into elements that stay borrowed until the scope ends.
+    ///
+    /// ```no_run
+    /// # fn ghosts(world: &ripstop_rt::Comm, field: &mut [f64]) -> ripstop_rt::Result<()> {
+    /// let (low, rest) = field.split_at_mut(10);
+    /// let high = rest.last_chunk_mut::<10>().expect("the field is longer");
+    /// world.scope(|s| {
+    ///     let receives = [s.recv(world, 1, 0, low), s.recv(world, 2, 0, high)];
+    ///     receives.into_iter().try_for_each(|receive| receive.wait().map(drop))
+    /// })?; // both are filled
+    /// # Ok(()) }
+    /// ```
     #[track_caller]
     pub fn recv<T: Wire>(
         &'s self,

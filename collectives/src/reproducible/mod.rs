@@ -50,6 +50,16 @@ impl<T: Real> ExactSum<T> {
     }
 
     /// Adds a number. O(1).
+    ///
+    /// ```
+    /// use ripstop_collectives::reproducible::ExactSum;
+    ///
+    /// let mut sum = ExactSum::new();
+    /// for number in [1e16, 1.0, -1e16] {
+    ///     sum.add(number);
+    /// }
+    /// assert_eq!(sum.value(), 1.0); // whatever the order
+    /// ```
     pub fn add(&mut self, number: T) {
         let bits = number.bits();
         let fraction = bits & ((1 << T::FRACTION) - 1);
@@ -98,6 +108,17 @@ impl<T: Real> ExactSum<T> {
     }
 
     /// Returns the sum as plain words, to send or store.
+    ///
+    /// ```
+    /// # use ripstop_collectives::reproducible::ExactSum;
+    /// // The sum of one rank travels as words, and is merged into the sum of another.
+    /// let (mine, theirs): (ExactSum<f64>, ExactSum<f64>) =
+    ///     ([0.1, 0.2].into_iter().collect(), [0.3].into_iter().collect());
+    /// let words = theirs.into_words();
+    /// let mut all = mine;
+    /// all.merge(&ExactSum::from_words(words));
+    /// assert_eq!(all.value(), 0.6);
+    /// ```
     #[must_use]
     pub const fn into_words(self) -> T::Words {
         self.words

@@ -116,6 +116,18 @@ fn expect_usable(buf: &impl SendBuf) {
 pub trait BufExt: SendBuf + Sized {
     /// Returns a range of the elements as a buffer. [`Part::into_inner`] returns the whole buffer.
     ///
+    /// ```
+    /// # use ripstop_rt::{buffer::BufExt, sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let other = 1 - world.rank();
+    /// let inbox = world.recv_into(other, 0, vec![0; 6].part(2..4)); // into the middle of a vector
+    /// let mine = world.send(other, 0, vec![1, 2, 3, 4].part(1..3)).await?.into_inner();
+    /// let theirs = inbox.await?.0.into_inner();
+    /// assert_eq!((mine, theirs), (vec![1, 2, 3, 4], vec![0, 0, 2, 3, 0, 0]));
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
+    ///
     /// # Panics
     /// Panics if the range is not inside the elements, or if no operation can use the buffer.
     #[track_caller]
@@ -127,6 +139,19 @@ pub trait BufExt: SendBuf + Sized {
     /// returns the whole buffer.
     ///
     /// The buffer travels with the operation. [`Comm::send_packed`](crate::Comm::send_packed) leaves an array where it is.
+    ///
+    /// ```
+    /// # use ripstop_rt::{buffer::{BufExt, Layout}, sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let other = 1 - world.rank();
+    /// let matrix: Vec<u32> = (0..12).collect(); // 3 rows of 4
+    /// let column = Layout { offset: 1, block: 1, stride: 4, count: 3 };
+    /// let matrix = world.send(other, 0, matrix.strided(column)).await?.into_inner();
+    /// assert_eq!(world.recv::<u32>(other, 0).await?.0, [1, 5, 9]);
+    /// # assert_eq!(matrix.len(), 12);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     ///
     /// # Panics
     /// Panics if the layout leaves the elements, if its blocks overlap, or if no operation can use the buffer.

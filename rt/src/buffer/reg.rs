@@ -131,6 +131,19 @@ impl<T: Wire> RegBuf<T> {
 
     /// Splits the buffer into the elements before `at` and the rest.
     ///
+    /// ```
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let other = 1 - world.rank();
+    /// let (mine, room) = world.alloc::<f64>(200)?.split_at(100); // one piece of registered memory
+    /// let inbox = world.recv_into(other, 0, room);
+    /// let mine = world.send(other, 0, mine).await?;
+    /// let (theirs, _) = inbox.await?;
+    /// assert_eq!(mine.join(theirs).expect("they are neighbors").len(), 200);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
+    ///
     /// # Panics
     /// Panics if there are fewer than `at` elements.
     #[must_use]
@@ -140,6 +153,14 @@ impl<T: Wire> RegBuf<T> {
     }
 
     /// Splits the buffer into consecutive parts of these lengths, which must add up to the length of the buffer.
+    ///
+    /// ```
+    /// # let runtime = ripstop_rt::Runtime::init()?;
+    /// # let world = runtime.world();
+    /// let buffers = world.alloc::<f32>(60)?.split_into(&[10, 20, 30]);
+    /// assert_eq!(buffers.iter().map(|buffer| buffer.len()).collect::<Vec<_>>(), [10, 20, 30]);
+    /// # Ok::<(), ripstop_rt::Error>(())
+    /// ```
     ///
     /// # Panics
     /// Panics if the lengths do not add up to the length of the buffer.

@@ -167,6 +167,16 @@ impl Cart {
     }
 
     /// Returns the coordinates of this rank.
+    ///
+    /// ```
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(6).run(|world: Comm| async move {
+    /// let grid = world.cart(&[2, 3], &[false; 2]).await?; // two rows of three ranks
+    /// let [row, column] = grid.coords() else { unreachable!("the grid has two dimensions") };
+    /// assert_eq!(row * 3 + column, grid.rank());
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[must_use]
     pub fn coords(&self) -> &[usize] {
         &self.coords

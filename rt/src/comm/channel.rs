@@ -40,6 +40,18 @@ impl<T: Wire> Channel<T> {
     /// Sends like [`Comm::send`].
     ///
     /// Output: `Result<B, OpError<B>>`.
+    ///
+    /// ```
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let channel = world.channel::<f64>(1 - world.rank(), 7)?;
+    /// let inbox = channel.recv_into([0.0; 2]);
+    /// let mut mine = [1.5, 2.5];
+    /// mine = channel.send(mine).await?; // free for the next step
+    /// assert_eq!(inbox.await?.0, mine);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[inline(always)]
     #[track_caller]
     pub fn send<B: SendBuf<Elem = T>>(&self, buf: B) -> SendOp<B> {
@@ -61,6 +73,22 @@ impl<T: Wire> Channel<T> {
     /// Receives like [`Comm::recv_into`].
     ///
     /// Output: `Result<(B, Status), OpError<B>>`.
+    ///
+    /// ```
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let channel = world.channel::<f64>(1 - world.rank(), 7)?;
+    /// let (mut mine, mut ghost) = (world.rank() as f64, 0.0);
+    /// for _step in 0..10 {
+    ///     let inbox = channel.recv_into(ghost);
+    ///     channel.send(mine).await?;
+    ///     (ghost, _) = inbox.await?;
+    ///     mine = 0.5 * (mine + ghost);
+    /// }
+    /// assert_eq!(mine, 0.5);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     #[inline(always)]
     #[track_caller]
     pub fn recv_into<B: RecvBuf<Elem = T>>(&self, mut buf: B) -> ChannelRecv<B> {

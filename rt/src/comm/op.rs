@@ -100,6 +100,17 @@ impl<B> SendOp<B> {
     }
 
     /// Lets the send complete in the background. Same as dropping it.
+    ///
+    /// ```
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let other = 1 - world.rank();
+    /// world.send(other, 0, vec![0.5; 1000]).detach(); // the program does not need the vector again
+    /// let (theirs, _) = world.recv::<f64>(other, 0).await?;
+    /// assert_eq!(theirs.len(), 1000);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     pub fn detach(self) {}
 
     /// Returns true if the call that made the send could not start it.
@@ -196,6 +207,21 @@ impl<B> Drop for SendOp<B> {
 
 impl<B> RecvOp<B> {
     /// Returns true if awaiting this would not wait.
+    ///
+    /// ```
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let other = 1 - world.rank();
+    /// let inbox = world.recv::<u32>(other, 0);
+    /// world.send(other, 0, [5_u32]).await?;
+    /// // ... compute ...
+    /// if !inbox.is_done() {
+    ///     println!("the computation was too short to hide the message");
+    /// }
+    /// assert_eq!(inbox.await?.0, [5]);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     pub fn is_done(&self) -> bool {
         match &self.state {
             Some(MessageOpState::InFlight(flight)) => flight.is_done(),
@@ -205,6 +231,20 @@ impl<B> RecvOp<B> {
 
     /// Gives up after `limit`. The error is then `TimedOut` and carries the buffer. A message that is already being
     /// written to the buffer completes instead.
+    ///
+    /// ```
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # use ripstop_rt::ErrorKind;
+    /// # use std::time::Duration;
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let inbox = world.recv_into(1 - world.rank(), 0, [0.0; 8]).timeout(Duration::from_millis(10));
+    /// let failure = inbox.await.expect_err("no rank sends this");
+    /// assert!(matches!(failure.error.kind, ErrorKind::TimedOut));
+    /// let room: [f64; 8] = failure.buf; // for the next receive
+    /// # drop(room);
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     pub fn timeout(self, limit: Duration) -> Self {
         if let Some(MessageOpState::InFlight(flight)) = &self.state {
             flight.set_timer(limit);
@@ -358,6 +398,18 @@ impl<B: RecvBuf> RecvOp<B> {
     }
 
     /// Cancels the receive and returns the buffer.
+    ///
+    /// ```
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let inbox = world.recv_into(1 - world.rank(), 0, [0.0; 8]);
+    /// match inbox.cancel().await {
+    ///     Ok(room) => assert_eq!(room, [0.0; 8]), // taken back
+    ///     Err((message, status)) => println!("rank {} was faster: {message:?}", status.source),
+    /// }
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     ///
     /// # Errors
     /// This is not a failure: if the message arrived first, returns the buffer with the message in it.

@@ -14,6 +14,9 @@ use crate::{
 };
 
 /// A probed message, reserved for its holder. Dropping it returns the message to its place in the queue.
+///
+/// While this value lives, no other receive gets the message, not even one of the same rank and tag: receive it by
+/// [`recv`](Self::recv) or [`recv_into`](Self::recv_into) of this value, and not by [`Comm::recv`].
 #[derive(Debug)]
 #[must_use = "receive it; dropping it puts it back in the queue"]
 pub struct Matched {
@@ -127,6 +130,20 @@ impl Matched {
 
     /// Receives the message into `buf`.
     ///
+    /// Output: `Result<(B, Status), OpError<B>>`.
+    ///
+    /// ```
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error, Source, Tag};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// world.send(1 - world.rank(), 3, [1.5, 2.5]).detach();
+    /// let message = world.probe(Source::Any, Tag::Any).await?;
+    /// let room = vec![0.0; message.bytes() / size_of::<f64>()];
+    /// let (numbers, status) = message.recv_into(room).await?;
+    /// assert_eq!((&numbers[..], status.tag), (&[1.5, 2.5][..], 3));
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
+    ///
     /// # Errors
     /// The call fails as `Comm::recv_into` does. A message that does not fit returns to its place in the queue.
     #[track_caller]
@@ -158,6 +175,22 @@ impl Matched {
     }
 
     /// Receives the message into a new vector.
+    ///
+    /// Output: `Result<(Vec<T>, Status), OpError<Vec<T>>>`.
+    ///
+    /// ```
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error, Source, Tag};
+    /// # let report = Simulation::new(2).run(|world: Comm| async move {
+    /// let other = 1 - world.rank();
+    /// world.send(other, 3, [1.5, 2.5]).detach();
+    /// let message = world.probe(Source::Any, Tag::Any).await?;
+    /// match message.tag() {
+    ///     3 => assert_eq!(message.recv::<f64>().await?.0, [1.5, 2.5]),
+    ///     tag => panic!("an order with tag {tag} from rank {}", message.source()),
+    /// }
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
     ///
     /// # Errors
     /// The call fails as `Comm::recv` does.

@@ -245,6 +245,16 @@ pub struct Failures {
 impl Failures {
     /// Returns the next failed rank, or `None` when the runtime is closed. Works like `StreamExt::next`, without
     /// depending on a stream crate.
+    ///
+    /// ```no_run
+    /// # use ripstop_rt::Comm;
+    /// # async fn watch(world: Comm) {
+    /// let mut failures = world.failures();
+    /// while let Some(rank) = failures.next().await {
+    ///     eprintln!("rank {rank} has failed");
+    /// }
+    /// # }
+    /// ```
     pub async fn next(&mut self) -> Option<usize> {
         poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
     }

@@ -147,6 +147,19 @@ impl<T: Wire> NodeWindow<T> {
 
     /// Returns this rank's own elements, to write. No other rank reads them meanwhile.
     ///
+    /// ```
+    /// # use ripstop_rt::internal::onesided::NodeWindow;
+    /// # let runtime = ripstop_rt::Runtime::init()?;
+    /// # let world = runtime.world();
+    /// # runtime.block_on(async {
+    /// let node = world.split_node().await?;
+    /// let mut table = NodeWindow::<f64>::allocate(&node, 3).await?;
+    /// table.local_mut()?.copy_from_slice(&[1.0, 2.0, 3.0]); // no other rank reads it before `share`
+    /// assert_eq!(table.share().await?.part(node.rank())?, [1.0, 2.0, 3.0]);
+    /// # Ok::<(), ripstop_rt::Error>(()) })?;
+    /// # Ok::<(), ripstop_rt::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// `Epoch` if a [`NodeView`] was dropped or leaked instead of ended, or its end failed: other ranks may still read.
     #[track_caller]
@@ -161,6 +174,25 @@ impl<T: Wire> NodeWindow<T> {
     ///
     /// What ranks have written before they called it is visible to all. This rank enters when this is called; with three or
     /// more ranks, it sends the later rounds only while this future is polled.
+    ///
+    /// Output: `Result<NodeView<T>>`.
+    ///
+    /// ```
+    /// # use ripstop_rt::internal::onesided::NodeWindow;
+    /// # let runtime = ripstop_rt::Runtime::init()?;
+    /// # let world = runtime.world();
+    /// # runtime.block_on(async {
+    /// let node = world.split_node().await?;
+    /// let mut table = NodeWindow::<usize>::allocate(&node, 1).await?;
+    /// for step in 0..3 {
+    ///     table.local_mut()?[0] = step;
+    ///     let view = table.share().await?; // all ranks: no rank writes any more
+    ///     assert_eq!(view.part(0)?, [step]);
+    ///     view.end().await?; // all ranks: no rank reads any more
+    /// }
+    /// # Ok::<(), ripstop_rt::Error>(()) })?;
+    /// # Ok::<(), ripstop_rt::Error>(())
+    /// ```
     ///
     /// # Errors
     /// A member failed, has dropped its window (`Aborted`), or has called [`NodeView::end`] instead (`Mismatch`).
@@ -217,6 +249,21 @@ impl<'w, T: Wire> NodeView<'w, T> {
     }
 
     /// Returns the elements of all ranks, in the order of the ranks.
+    ///
+    /// ```
+    /// # use ripstop_rt::internal::onesided::NodeWindow;
+    /// # let runtime = ripstop_rt::Runtime::init()?;
+    /// # let world = runtime.world();
+    /// # runtime.block_on(async {
+    /// let node = world.split_node().await?;
+    /// let mut table = NodeWindow::<f64>::allocate(&node, 2).await?;
+    /// table.local_mut()?.fill(0.5);
+    /// let view = table.share().await?;
+    /// let sum: f64 = view.parts().flatten().sum(); // over the memory of all ranks, without a copy
+    /// assert_eq!(sum, node.size() as f64);
+    /// # Ok::<(), ripstop_rt::Error>(()) })?;
+    /// # Ok::<(), ripstop_rt::Error>(())
+    /// ```
     pub fn parts(&self) -> impl Iterator<Item = &[T]> {
         let size = self.window_end.comm().size();
         (0..size).filter_map(|rank| find_part(self.window_end, rank))

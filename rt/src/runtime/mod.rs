@@ -79,6 +79,20 @@ impl Runtime {
     /// arrive later. Messages to those ranks wait for the addresses, and fail with [`ErrorKind::Setup`] if they do not arrive
     /// within `RIPSTOP_BOOT_TIMEOUT`.
     ///
+    /// ```
+    /// use ripstop_rt::Runtime;
+    ///
+    /// let runtime = Runtime::init()?; // for programs without `#[ripstop::main]`
+    /// let world = runtime.world();
+    /// let (numbers, _) = runtime.block_on(async {
+    ///     world.send(world.rank(), 0, [1, 2, 3]).detach();
+    ///     world.recv::<i32>(world.rank(), 0).await
+    /// })?;
+    /// assert_eq!(numbers, [1, 2, 3]);
+    /// runtime.close()?; // which says more than dropping it
+    /// # Ok::<(), ripstop_rt::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// A setting is invalid, the launcher was used wrongly, memory is exhausted, or the ranks have no network in common. Each
     /// error says what to do.
@@ -246,6 +260,13 @@ impl ShutdownParts {
 
 impl Builder {
     /// Changes one setting, named as its environment variable.
+    ///
+    /// ```
+    /// # use ripstop_rt::Runtime;
+    /// let runtime = Runtime::builder().set("RIPSTOP_PROGRESS", "inline").init()?;
+    /// # runtime.close()?;
+    /// # Ok::<(), ripstop_rt::Error>(())
+    /// ```
     pub fn set(mut self, name: &str, value: &str) -> Self {
         if let Ok(settings) = &mut self.settings
             && let Err(error) = settings.set(name, value)

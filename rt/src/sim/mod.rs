@@ -55,6 +55,14 @@ pub struct Simulation {
 
 impl Simulation {
     /// Describes `ranks` ranks on an ideal fabric without faults. The seed is 0.
+    ///
+    /// ```
+    /// use ripstop_rt::sim::Simulation;
+    ///
+    /// let report = Simulation::new(1000).run(|world| async move { world.rank() })?;
+    /// assert_eq!(report.results[999], Some(999));
+    /// # Ok::<(), ripstop_rt::sim::SimError>(())
+    /// ```
     pub fn new(ranks: u32) -> Self {
         Self {
             config: ClusterConfig::new(ranks),
@@ -93,6 +101,19 @@ impl Simulation {
     }
 
     /// Sets the faults in short form: `drop=0.3,dup=0.1,kill=3@2ms`. Replaces earlier faults.
+    ///
+    /// ```
+    /// # use ripstop_rt::sim::Simulation;
+    /// let job = Simulation::new(2).fabric("hdr").faults("drop=0.1").seed(7);
+    /// let report = job.run(|world| async move {
+    ///     let other = 1 - world.rank();
+    ///     world.send(other, 0, [5; 100]).detach();
+    ///     world.recv::<i32>(other, 0).await.map(|(numbers, _)| numbers.len())
+    /// })?;
+    /// // Packets were lost, and sent again.
+    /// report.results.into_iter().for_each(|len| assert_eq!(len.unwrap().unwrap(), 100));
+    /// # Ok::<(), ripstop_rt::sim::SimError>(())
+    /// ```
     pub fn faults(self, faults: &str) -> Self {
         match faults.parse() {
             Ok(faults) => self.fault_plan(faults),
@@ -176,6 +197,13 @@ impl Simulation {
     }
 
     /// Sets a setting of all ranks, by the name of its environment variable. The environment itself is not used here.
+    ///
+    /// ```
+    /// # use ripstop_rt::sim::Simulation;
+    /// let job = Simulation::new(4).set("RIPSTOP_ALLREDUCE", "ring");
+    /// job.run(|world| async move { world.size() })?;
+    /// # Ok::<(), ripstop_rt::sim::SimError>(())
+    /// ```
     pub fn set(mut self, name: &str, value: &str) -> Self {
         match self.settings.set(name, value) {
             Ok(()) => self,
