@@ -69,6 +69,22 @@ async fn vectors_of_any_lengths(world: Comm) -> Result<()> {
     Ok(())
 }
 
+#[ripstop::test(ranks = 3)]
+async fn an_input_file_is_handed_to_all_ranks(
+    world: Comm,
+) -> std::result::Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let path = "Cargo.toml";
+    // ANCHOR: bcast_ragged
+    let bytes = match world.rank() {
+        0 => std::fs::read(path)?,
+        _ => Vec::new(), // the other ranks need not know the length
+    };
+    let bytes = world.bcast_ragged(0, bytes).await?;
+    // ANCHOR_END: bcast_ragged
+    assert_eq!(bytes, std::fs::read(path)?);
+    Ok(())
+}
+
 #[ripstop::test(ranks = 6)]
 async fn particles_go_to_all_ranks_around(world: Comm) -> Result<()> {
     // ANCHOR: graph

@@ -745,6 +745,30 @@ pub trait Collectives {
         start::reduce_into(self, spec, send, recv, op)
     }
 
+    /// Gives every rank the vector of `root`, whose length the other ranks need not know. They learn it first. `vector` of the
+    /// other ranks is not read and may be empty.
+    ///
+    /// Output: `Result<Vec<T>, OpError<Vec<T>>>`.
+    ///
+    /// ```
+    /// # use ripstop_collectives::Collectives;
+    /// # use ripstop_rt::{sim::Simulation, Comm, Error};
+    /// # let report = Simulation::new(3).run(|world: Comm| async move {
+    /// let text = if world.rank() == 0 { b"steps = 100".to_vec() } else { Vec::new() };
+    /// let text = world.bcast_ragged(0, text).await?; // as a file that rank 0 has read
+    /// assert_eq!(text, b"steps = 100");
+    /// # Ok::<_, Error>(()) });
+    /// # report.unwrap().results.into_iter().for_each(|result| result.unwrap().unwrap());
+    /// ```
+    #[track_caller]
+    fn bcast_ragged<T: Wire>(
+        &self,
+        root: usize,
+        vector: Vec<T>,
+    ) -> RaggedOp<Vec<T>, OpError<Vec<T>>> {
+        ragged::bcast(self, root, vector)
+    }
+
     /// Sends a vector of any length to each rank, and returns the vectors received. The ranks exchange the lengths first.
     ///
     /// Output: `Result<Vec<Vec<T>>, OpError<Vec<Vec<T>>>>`.

@@ -120,6 +120,38 @@ pub(crate) fn neighbor_all_to_all<T: Wire>(
     RaggedOp::new(rest)
 }
 
+/// Returns the vector of `root`.
+#[track_caller]
+pub(crate) fn bcast<T: Wire>(
+    on: &(impl Collectives + ?Sized),
+    root: usize,
+    vector: Vec<T>,
+) -> RaggedOp<Vec<T>, OpError<Vec<T>>> {
+    let (comm, tuning) = of(on);
+    let is_root = comm.rank() == root;
+    let spec = CallSpec::of(CollectiveKind::Bcast, BCAST).root(root).len(1);
+    let len = vec![vector.len() as u64];
+    let first: InPlaceOp<_> = lengths(&comm, &tuning, &spec).begin(None, [], len, InPlace);
+    let second = DeferredCall::new(&comm);
+    let rest = async move {
+        let len = match first.await {
+            Ok(len) => counts(&len),
+            Err(OpError { error, .. }) => return Err(OpError { error, buf: vector }),
+        };
+        let spec = CallSpec::of(CollectiveKind::Bcast, BCAST).root(root);
+        let done: InPlaceOp<_> = {
+            let spec = spec.len(len[0]);
+            let mut call =
+                OrderedCall::in_reserved_place::<T>(&second.comm, &tuning, &spec, second.place);
+            let room = if is_root { vector } else { call.output_vec() };
+            call.begin(None, [], room, InPlace)
+        };
+        let vector = done.await?;
+        Ok(boxed_finish(move || vector))
+    };
+    RaggedOp::new(rest)
+}
+
 /// Returns this rank's vector of those that `root` has.
 #[track_caller]
 pub(crate) fn scatter<T: Wire>(
@@ -240,6 +272,7 @@ pub(crate) fn of(on: &(impl Collectives + ?Sized)) -> (Comm, Tuning) {
     (on.communicator().clone(), *on.tuning())
 }
 
+const BCAST: &str = "bcast_ragged";
 const NEIGHBORS: &str = "neighbor_all_to_all_ragged";
 const NAMES: [&str; 2] = ["all_gather_ragged", "gather_ragged"];
 

@@ -132,6 +132,20 @@ const STRAYS: &[(&str, Stray)] = &[
         stray!(|comm, _odd| comm.gather_ragged(comm.rank(), vec![1_u8; 9])),
     ),
     (
+        "root of bcast_ragged",
+        stray!(|comm, _size, odd| comm.bcast_ragged(usize::from(odd), vec![1_u8; 9])),
+    ),
+    (
+        "the length of bcast_ragged alone",
+        making!(|comm, _, odd| match odd {
+            true => comm.bcast(0, [1_u64]).await.map(drop).map_err(Error::from),
+            false => {
+                let vector = comm.bcast_ragged(0, vec![1_u64]).await;
+                vector.map(drop).map_err(Error::from)
+            }
+        }),
+    ),
+    (
         "root of scatter_ragged",
         stray!(|comm, size, odd| {
             let root = usize::from(odd);

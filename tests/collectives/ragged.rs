@@ -24,6 +24,12 @@ fn vectors_of_any_lengths_find_their_ranks() {
         let wanted: Vec<_> = (0..size).map(|from| row(from, 0, from)).collect();
         assert_eq!(all.await.unwrap(), wanted);
         for root in [0, size - 1] {
+            for len in [0, 1, 4000] {
+                // What the other ranks pass is not read.
+                let send = row(me, 3, if me == root { len } else { me });
+                let same = world.bcast_ragged(root, send).await.unwrap();
+                assert_eq!(same, row(root, 3, len));
+            }
             // The input of the other ranks is not read.
             let rows = if me == root { size } else { me % 2 };
             let rows = (0..rows).map(|to| row(root, to, len(root, to))).collect();
@@ -267,6 +273,21 @@ fn counts_of_the_root_that_do_not_fit_are_an_error_on_all_ranks() {
             }
         }
         world.barrier().await.unwrap();
+    });
+}
+
+#[test]
+fn a_root_of_one_vector_that_there_is_not_is_an_error_on_all_ranks() {
+    each(&[1, 3], async |world| {
+        let (me, size) = (world.rank(), world.size());
+        let send = vec![me; 1 + me];
+        let failed = world.bcast_ragged(size, send).await.unwrap_err();
+        let ErrorKind::InvalidArgument(text) = &failed.error.kind else {
+            panic!("{}", failed.error);
+        };
+        let sentence = format!("`root` is rank {size}, and there are ranks 0..{size}");
+        assert!(text.contains(&sentence), "{text}");
+        assert_eq!(failed.buf, vec![me; 1 + me], "it comes home");
     });
 }
 

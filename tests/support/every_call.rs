@@ -156,6 +156,7 @@ fn collectives_name_their_lines() {
         fails! { comm.all_to_all_ragged(vec![one_value()]).await; }
         fails! { comm.all_gather_ragged(one_value()).await; }
         fails! { comm.gather_ragged(0, one_value()).await; }
+        fails! { comm.bcast_ragged(0, one_value()).await; }
         fails! { comm.gather_v_rooted(0, one_value(), &[1]).await; }
         fails! { comm.scatter_v_rooted(0, one_value(), &[1]).await; }
         fails! { comm.scatter_ragged(0, vec![one_value()]).await; }
