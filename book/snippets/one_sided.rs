@@ -152,6 +152,27 @@ async fn one_rank_becomes_the_leader(world: Comm) -> Result<()> {
     window.free().await
 }
 
+#[ripstop::test(ranks = 4)]
+async fn a_histogram_is_filled_by_all_ranks(world: Comm) -> Result<()> {
+    const BINS: usize = 4; // on each rank
+    const GREATEST: usize = 63;
+    let values: Vec<usize> = (0..=GREATEST).collect();
+    // ANCHOR: histogram
+    let bins = Window::<u64>::allocate(&world, BINS).await?;
+    let mut bins = bins.into_passive().await?;
+    let all = bins.lock_all().await?; // shared locks, so ranks count at the same time
+    for value in &values {
+        let bin = value * BINS * world.size() / (GREATEST + 1);
+        all.accumulate(bin / BINS, bin % BINS, [1], Sum).detach();
+    }
+    all.unlock().await; // all updates of this rank are complete
+    world.barrier().await?; // and those of all other ranks
+    let counts = bins.lock_self().await?.mem().to_vec(); // this rank's bins
+    // ANCHOR_END: histogram
+    assert_eq!(counts, [16; BINS]); // 64 values of each of 4 ranks in 16 bins
+    bins.free().await
+}
+
 #[ripstop::test(ranks = 2)]
 async fn a_column_goes_into_a_matrix(world: Comm) -> Result<()> {
     let other = 1 - world.rank();
