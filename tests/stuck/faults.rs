@@ -96,6 +96,21 @@ fn a_message_with_another_tag_is_near_enough_to_be_named() {
 }
 
 #[test]
+fn a_receive_of_a_message_that_a_probe_has_reserved_is_told_so() {
+    let job = StuckJob::start(2, "probed");
+    let at = place("recv beside the probe");
+    let text = job.report(
+        &format!(
+            "verdict: rank 0 waits for a message of rank 1, tag 8 ({at}), which `probe` of rank 0 has reserved: receive it by \
+             `recv` or `recv_into` of what `probe` returned"
+        ),
+        1,
+    );
+    let near = "rank 1 has sent it tag 8 (1 message, 8 B), which `probe` has reserved";
+    assert!(text.contains(near), "{text}");
+}
+
+#[test]
 fn a_message_on_another_communicator_is_near_enough_to_be_named() {
     let job = StuckJob::start(2, "comm_mismatch");
     let at = place("recv on the world");

@@ -50,7 +50,11 @@ pub(crate) async fn play(role: &str, world: &Comm) -> Result<(), ripstop::Error>
         }
         ("missing_collective", 2) | ("idle", _) | ("killed" | "to_itself", 0) => pending().await,
         ("missing_collective", _) => world.barrier().await?, // barrier of three
-        ("missing_recv" | "missing_send" | "no_room" | "tag_mismatch" | "comm_mismatch", _) => {
+        (
+            "missing_recv" | "missing_send" | "no_room" | "tag_mismatch" | "comm_mismatch"
+            | "probed",
+            _,
+        ) => {
             unmatched(role, world).await?;
         }
         ("crossed", _) => crossed(world).await?,
@@ -145,6 +149,10 @@ async fn unmatched(role: &str, world: &Comm) -> Result<(), ripstop::Error> {
         ("tag_mismatch", 0) => {
             world.recv::<f64>(1, 9).await?; // recv of tag 9
         }
+        ("probed", 0) => {
+            let _message = world.probe(1, 8).await?;
+            world.recv::<f64>(1, 8).await?; // recv beside the probe
+        }
         ("comm_mismatch", 0) => {
             let _other = world.dup().await?;
             world.recv::<f64>(1, 9).await?; // recv on the world
@@ -154,7 +162,7 @@ async fn unmatched(role: &str, world: &Comm) -> Result<(), ripstop::Error> {
             other.send(0, 9, vec![1.0]).await.map_err(|_| unsent())?;
             world.barrier().await?;
         }
-        ("tag_mismatch", 1) => {
+        ("tag_mismatch" | "probed", 1) => {
             world.send(0, 8, vec![1.0]).await.map_err(|_| unsent())?;
             world.barrier().await?;
         }

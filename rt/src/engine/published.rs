@@ -269,12 +269,12 @@ impl EngineCore {
             .collect()
     }
 
-    /// Returns the messages of the application that no receive has taken, by kind.
+    /// Returns the messages of the application that no receive has taken, by kind. Those that probes hold are among them.
     fn published_messages(&self) -> Vec<StoredGroup> {
         let mut kinds = BTreeMap::new();
         for message in self.p2p.tables().stored_messages() {
             let envelope = message.envelope;
-            if message.place.is_none() || !envelope.ctx.is_multiple_of(2) {
+            if !envelope.ctx.is_multiple_of(2) {
                 continue;
             }
             let key = (envelope.ctx, envelope.source, envelope.tag, message.sig);

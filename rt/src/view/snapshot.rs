@@ -36,7 +36,7 @@ pub struct RankSnapshot {
     pub waits: Vec<PublishedWait>,
     /// Communicators of the rank.
     pub comms: Vec<PublishedComm>,
-    /// Messages that no receive has taken.
+    /// Messages that no receive has taken, and those that probes hold.
     pub stored: Vec<StoredGroup>,
     /// Ranks that hold the lock of this rank's memory in a window, for which others wait.
     pub locks: Vec<PublishedLock>,

@@ -339,7 +339,7 @@ fn crossed(graph: &WaitGraph<'_>) -> Option<String> {
     ))
 }
 
-/// Names a receive and a message that differ in one field.
+/// Names a receive and a message that differ in one field, or that do not differ, because a probe holds the message.
 fn near_miss(graph: &WaitGraph<'_>) -> Option<String> {
     let found = graph.near_misses(|rank, wait, stored| {
         // A sender that waits for room may not have come to the message that is awaited.
@@ -352,13 +352,9 @@ fn near_miss(graph: &WaitGraph<'_>) -> Option<String> {
             (wait.sig != stored.sig, "type"),
         ];
         let mut differ = fields.iter().filter(|(differs, _)| *differs);
-        let (field, more) = (
-            differ.next().map(|(_, field)| *field),
-            differ.next().is_some(),
-        );
-        field
-            .filter(|_| !more)
-            .map(|field| (rank, wait.clone(), stored.clone(), field))
+        let field = differ.next().map(|(_, field)| *field);
+        let found = (rank, wait.clone(), stored.clone(), field);
+        differ.next().is_none().then_some(found)
     });
     let (rank, wait, stored, field) = found.into_iter().flatten().next()?;
     let sender = stored.source;
@@ -371,6 +367,14 @@ fn near_miss(graph: &WaitGraph<'_>) -> Option<String> {
         0 => String::new(),
         1 => format!("; 1 other rank waits for rank {rank}"),
         _ => format!("; the other {others} wait for rank {rank}"),
+    };
+    let Some(field) = field else {
+        let tag = stored.tag;
+        return Some(format!(
+            "rank {rank} waits for a message of rank {sender}, tag {tag} ({}), which `probe` of rank {rank} has reserved: \
+             receive it by `recv` or `recv_into` of what `probe` returned{others}",
+            wait.at
+        ));
     };
     let differs = match field {
         "tag" => format!(

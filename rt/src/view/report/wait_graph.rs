@@ -437,8 +437,15 @@ impl<'a> WaitGraph<'a> {
                 .into_iter()
                 .filter(|wait| matches!(wait.kind, WaitKind::Recv | WaitKind::Probe))
             {
-                let is_near =
-                    |group: &&StoredGroup| wait.peer.is_none_or(|peer| peer == group.source);
+                // A probe takes messages of any type, so another probe holds those that it would take.
+                let takes = |group: &StoredGroup| {
+                    wait.kind == WaitKind::Probe
+                        && wait.comm == group.comm
+                        && wait.tag.is_none_or(|tag| tag == group.tag)
+                };
+                let is_near = |group: &&StoredGroup| {
+                    wait.peer.is_none_or(|peer| peer == group.source) && !takes(group)
+                };
                 found.extend(
                     stored
                         .iter()

@@ -112,6 +112,12 @@ pub(super) fn clause(wait: &PublishedWait) -> String {
     }
 }
 
+/// Returns true if the receive would take these messages, so that it does not wait unless a probe holds them.
+fn is_held(wait: &PublishedWait, stored: &StoredGroup) -> bool {
+    let fits = wait.tag.is_none_or(|tag| tag == stored.tag);
+    fits && (wait.comm, wait.sig) == (stored.comm, stored.sig)
+}
+
 /// Returns messages that no receive takes, near a receive that waits for others.
 pub(super) fn near_miss(rank: u32, wait: &PublishedWait, stored: &StoredGroup) -> String {
     let want = tag(wait);
@@ -126,9 +132,14 @@ pub(super) fn near_miss(rank: u32, wait: &PublishedWait, stored: &StoredGroup) -
     } else {
         "messages"
     };
+    let why = if is_held(wait, stored) {
+        "which `probe` has reserved"
+    } else {
+        "which no receive takes"
+    };
     format!(
         "  near miss: rank {rank} waits for {want} from rank {from}; rank {from} has sent it tag {}{on} ({} {messages}, {}), \
-         which no receive takes",
+         {why}",
         stored.tag,
         stored.count,
         bytes(stored.bytes)
