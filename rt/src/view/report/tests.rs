@@ -619,6 +619,31 @@ fn a_receive_whose_bytes_are_on_their_way_is_no_near_miss() {
 }
 
 #[test]
+fn a_message_that_a_probe_holds_is_named_to_the_receive_that_waits_for_it() {
+    let mut waits = rank(0, 2, vec![wait(WaitKind::Recv, Some(1), "f64 x 1", 88)]);
+    if let Ok(view) = &mut waits.view {
+        let awaited = &view.snapshot.waits[0];
+        view.snapshot.stored = vec![StoredGroup {
+            source: 1,
+            comm: awaited.comm,
+            tag: awaited.tag.unwrap(),
+            sig: awaited.sig,
+            count: 1,
+            bytes: 8,
+            name: "f64 x 1".to_owned(),
+        }];
+    }
+    let report = report(vec![waits, elsewhere(1, 2)]);
+    assert!(
+        report.verdict.contains("`probe` of rank 0 has reserved"),
+        "{}",
+        report.verdict
+    );
+    let near = "(1 message, 8 B), which `probe` has reserved";
+    assert!(report.text().contains(near), "{}", report.text());
+}
+
+#[test]
 fn ranks_that_publish_nothing_are_said_to_do_so_if_all_views_were_looked_for() {
     let job = |size, ranks| ObservedJob {
         name: "job 4711".to_owned(),
