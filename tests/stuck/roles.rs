@@ -50,13 +50,7 @@ pub(crate) async fn play(role: &str, world: &Comm) -> Result<(), ripstop::Error>
         }
         ("missing_collective", 2) | ("idle", _) | ("killed" | "to_itself", 0) => pending().await,
         ("missing_collective", _) => world.barrier().await?, // barrier of three
-        (
-            "missing_recv" | "missing_send" | "no_room" | "tag_mismatch" | "comm_mismatch"
-            | "probed",
-            _,
-        ) => {
-            unmatched(role, world).await?;
-        }
+        (role, _) if UNMATCHED.contains(&role) => unmatched(role, world).await?,
         ("crossed", _) => crossed(world).await?,
         ("killed_after", _) => {
             world.barrier().await?; // barrier before the kill
@@ -121,6 +115,16 @@ async fn send_to_waiting(world: &Comm) -> Result<(), ripstop::Error> {
     second.await.map_err(|_| unsent())?;
     Ok(())
 }
+
+/// Roles of ranks whose messages and receives do not find each other.
+const UNMATCHED: [&str; 6] = [
+    "missing_recv",
+    "missing_send",
+    "no_room",
+    "tag_mismatch",
+    "comm_mismatch",
+    "probed",
+];
 
 /// Sends and receives that do not fit each other.
 async fn unmatched(role: &str, world: &Comm) -> Result<(), ripstop::Error> {
