@@ -22,7 +22,7 @@ use std::{cmp::Reverse, iter, marker::PhantomData, panic::Location, task::Waker}
 
 use self::last_op::LastOp;
 pub use self::memory::ErasedReducer;
-use self::slot::{BEING_PACKED, IN_PROGRAM, READS_IN_PLACE};
+use self::slot::{BEING_PACKED, IN_BLOCK, IN_PROGRAM, READS_IN_PLACE};
 pub(crate) use self::{
     channel_info::{ChannelInfo, ChannelNumber},
     erased_buffer::{BufferArea, ErasedBuffer, PlacedBytes, ProgramBuffers},
@@ -156,10 +156,11 @@ impl OpTable {
         OpTicket::new(self.make(info, OpState::Queued, |held| held.hold_send(buf)))
     }
 
-    /// Creates a send whose elements are packed meanwhile. No byte of `buf` is read before [`OpSlot::note_packed`].
+    /// Creates a send whose elements are packed into a packing block meanwhile. No byte of `buf` is read before
+    /// [`OpSlot::note_packed`].
     pub(crate) fn hold_unpacked_send<B: SendBuf>(&mut self, info: OpInfo, buf: B) -> OpTicket<B> {
         let ticket = self.hold_send(info, buf);
-        self.live(ticket.op).marks = BEING_PACKED;
+        self.live(ticket.op).marks = BEING_PACKED | IN_BLOCK;
         ticket
     }
 

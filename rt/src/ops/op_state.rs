@@ -237,12 +237,12 @@ impl OpState {
 
     /// Returns true for a send whose offer has left.
     #[inline]
-    pub(crate) fn is_offered(&self) -> bool {
+    pub(crate) const fn is_offered(&self) -> bool {
         self.is_sending() && !matches!(self, Self::Queued)
     }
 
     /// Returns true for a send that its peer has not completed.
-    pub(crate) fn is_sending(&self) -> bool {
+    pub(crate) const fn is_sending(&self) -> bool {
         matches!(
             self,
             Self::Queued

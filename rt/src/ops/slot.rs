@@ -33,6 +33,9 @@ pub(super) const READS_IN_PLACE: u8 = 4;
 /// Marks a send whose elements are being packed, so that its bytes must not be read yet.
 pub(super) const BEING_PACKED: u8 = 8;
 
+/// Marks a send whose elements are in a packing block, also while they are being packed.
+pub(super) const IN_BLOCK: u8 = 16;
+
 /// The slot of one operation.
 pub(crate) struct OpSlot {
     generation: u32,
@@ -45,7 +48,8 @@ pub(crate) struct OpSlot {
     pub(crate) orphan: bool,
     /// Zero for most operations. [`IN_PROGRAM`] or [`TRACED`] if another part is notified when the operation is complete. A trace
     /// has the messages of programs, too, and learns of their ends when they are released. [`READS_IN_PLACE`] if the receive may
-    /// complete without the bytes, [`BEING_PACKED`] while a send must not be read.
+    /// complete without the bytes, [`BEING_PACKED`] while a send must not be read, [`IN_BLOCK`] if its receiver may read it
+    /// without this rank.
     pub(crate) marks: u8,
     /// True while the buffer is lent to the driver for a message that may arrive. The driver may write to it at any
     /// moment, so no other code uses it meanwhile.
@@ -402,6 +406,13 @@ impl OpSlot {
     #[inline]
     pub(crate) const fn is_packed(&self) -> bool {
         self.marks & BEING_PACKED == 0
+    }
+
+    /// Returns true for a send whose offer keeps this rank busy, as its receiver needs this rank. A receiver that reads a packing
+    /// block does not.
+    #[inline]
+    pub(crate) const fn is_busy_offer(&self) -> bool {
+        self.marks & IN_BLOCK == 0 && self.state.is_offered()
     }
 
     /// Records that the elements of a send are packed.

@@ -72,8 +72,8 @@ pub(crate) struct EngineCommons {
     pub(super) commands: Vec<OneSidedCommand>,
     pub(super) exposed: ExposedKeys,
     pub(super) packing_blocks: PackingBlocks,
-    /// Sends of this rank whose offer has no answer yet. While there are any, both ends are taken to be busy, so that no
-    /// message is shared: also while a packed message waits for a receive that reads it in place.
+    /// Sends of this rank whose offer has no answer yet, except those in packing blocks. While there are any, both ends are taken
+    /// to be busy, so that no message is shared.
     pub(super) offers: u32,
     pub(super) groups: GroupTable,
     pub(super) timers: Timers,
@@ -252,7 +252,7 @@ impl EngineCommons {
         if slot.lent {
             return self.fail_lent(id, outcome);
         }
-        self.offers -= u32::from(slot.state.is_offered());
+        self.offers -= u32::from(slot.is_busy_offer());
         self.recorders.note_end(slot, outcome.as_ref().ok());
         let is_detached_send = slot.marks != 0 && slot.orphan && slot.state.is_sending();
         let waker = match outcome {

@@ -303,7 +303,7 @@ impl EngineCommons {
             return;
         };
         slot.state = OpState::Offered;
-        self.offers += 1;
+        self.offers += u32::from(slot.is_busy_offer());
         self.commands
             .push(OneSidedCommand::Answer { op: item, first });
     }
@@ -340,8 +340,8 @@ impl EngineCommons {
                 let Some(news) = line.put_back(op, ctx, tag) else {
                     return;
                 };
+                self.offers -= u32::from(slot.is_busy_offer());
                 slot.state = OpState::Queued;
-                self.offers -= 1;
                 news
             }
             // The receiver does not have it any more, so it is withdrawn. The answer to this request will find nothing.

@@ -71,8 +71,10 @@ impl MessageTransmitter<'_> {
         );
         if sent {
             peer.header_quota.spend();
-            self.p2p.common.ops.live(op).state = OpState::Offered;
-            self.p2p.common.offers += 1;
+            let slot = self.p2p.common.ops.live(op);
+            slot.state = OpState::Offered;
+            let is_busy = slot.is_busy_offer();
+            self.p2p.common.offers += u32::from(is_busy);
         } else if header.modes & (MODE_GET | MODE_IN_PLACE) != 0 {
             self.p2p.common.exposed.keep(op, rank, header.key);
         }
