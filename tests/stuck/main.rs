@@ -18,6 +18,7 @@ mod hosts;
 mod hung_tests;
 mod launcher;
 mod metrics;
+mod packing;
 mod roles;
 mod top;
 mod users;

@@ -8,6 +8,8 @@ use std::{
 use ripstop::{Collectives, Comm, Max, Runtime, Source, Window};
 use rustix::process::{DumpableBehavior, Signal, getpid, kill_process, set_dumpable_behavior};
 
+use crate::packing;
+
 pub(crate) const ROLE: &str = "STUCK_TEST_ROLE";
 
 /// Not a claim: the entry point of a rank when a test starts this program again.
@@ -96,6 +98,7 @@ pub(crate) async fn play(role: &str, world: &Comm) -> Result<(), ripstop::Error>
         }
         ("epoch_of_four" | "fence_of_four" | "misdirected", _) => questions(role, world).await?,
         ("reads_a_socket" | "sleeps_briefly" | "freed_by_one", _) => apart(role, world).await?,
+        ("stopped_packing", _) => packing::play(world).await?,
         ("slow", _) => loop {
             world.barrier().await?;
             world.sleep(Duration::from_millis(20)).await;

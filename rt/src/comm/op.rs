@@ -12,6 +12,7 @@ use std::{
 use super::{Comm, Status, Tag, handle_cache};
 use crate::{
     buffer::RecvBuf,
+    clock::ClockTime,
     engine::{Engine, EngineCore, SendStart},
     error::{ErrorKind, OpError},
     executor::poll_proceed,
@@ -250,6 +251,23 @@ impl<B> RecvOp<B> {
             flight.set_timer(limit);
         }
         self
+    }
+
+    /// Gives up at this time, as after a [`timeout`](Self::timeout).
+    pub(super) fn give_up_at(&self, deadline: ClockTime) {
+        if let Some(MessageOpState::InFlight(flight)) = &self.state {
+            flight.set_deadline(deadline);
+        }
+    }
+
+    /// Returns the time after `limit`, unless the receive has ended.
+    pub(super) fn deadline_after(&self, limit: Duration) -> Option<ClockTime> {
+        match &self.state {
+            Some(MessageOpState::InFlight(flight)) => {
+                Some(flight.comm.shared().clock.now() + limit)
+            }
+            _ => None,
+        }
     }
 }
 
@@ -501,8 +519,11 @@ impl<B> MessageFlight<B> {
     }
 
     pub(super) fn set_timer(&self, limit: Duration) {
+        self.set_deadline(self.comm.shared().clock.now() + limit);
+    }
+
+    fn set_deadline(&self, deadline: ClockTime) {
         let shared = self.comm.shared();
-        let deadline = shared.clock.now() + limit;
         shared.with(|engine| engine.core.p2p.common.set_timer(deadline, self.ticket.op));
         shared.wake_seat_sleeper();
     }

@@ -17,6 +17,7 @@ use super::{
 };
 use crate::{
     buffer::{NestedLayout, Wire},
+    clock::ClockTime,
     error::OpError,
 };
 
@@ -29,6 +30,8 @@ pub struct RecvPackedOp<T: Wire> {
     /// The message, once it has arrived in memory that this rank reads in place.
     found: Option<InPlaceMessage<T>>,
     layout: NestedLayout,
+    /// Time at which the receive gives up.
+    deadline: Option<ClockTime>,
     at: &'static Location<'static>,
 }
 
@@ -173,6 +176,7 @@ impl Comm {
             recv,
             found: None,
             layout,
+            deadline: None,
             at,
         }
     }
@@ -215,12 +219,21 @@ impl<T: Wire> RecvPackedOp<T> {
         self.found.is_some() || self.recv.is_done()
     }
 
-    /// Gives up after `limit`, as [`RecvOp::timeout`] does. A message that has arrived by then is received, even if its sender is
-    /// slow to pack it.
-    pub fn timeout(self, limit: Duration) -> Self {
-        Self {
-            recv: self.recv.timeout(limit),
-            ..self
+    /// Gives up after `limit`, as [`RecvOp::timeout`] does, also if the sender has not packed the message by then. The message
+    /// stays queued then.
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        if let Some(found) = &mut self.found {
+            found.give_up_after(limit);
+        } else {
+            self.deadline = self.recv.deadline_after(limit);
+            self.limit_recv();
+        }
+        self
+    }
+
+    fn limit_recv(&self) {
+        if let Some(deadline) = self.deadline {
+            self.recv.give_up_at(deadline);
         }
     }
 
@@ -263,9 +276,12 @@ impl<T: Wire> RecvPackedOp<T> {
                 scratch.truncate(status.len); // a receive from no rank leaves its buffer as it was
                 return Poll::Ready(Ok(Some((scratch, status))));
             };
-            match InPlaceMessage::of(stored, status, scratch, self.at) {
+            match InPlaceMessage::of(stored, status, scratch, self.deadline, self.at) {
                 Ok(found) => self.found = Some(found),
-                Err(recv) => self.recv = recv,
+                Err(recv) => {
+                    self.recv = recv;
+                    self.limit_recv();
+                }
             }
         }
         Poll::Ready(Ok(None))

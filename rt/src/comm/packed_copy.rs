@@ -74,7 +74,8 @@ impl Comm {
         pack_into_block(layout, array, block);
         match started {
             Ok((_, SendStart::InFlight(ticket))) => {
-                self.shared().with(|engine| engine.note_packed(ticket.op));
+                self.shared()
+                    .with(|engine| engine.note_packed(ticket.op, block));
                 SendOp::sent(copy)
             }
             Ok((info, started)) => SendOp::of(SendOpState::new(self, info, started)),

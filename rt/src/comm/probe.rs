@@ -11,6 +11,7 @@ use crate::{
     engine::BlockReader,
     error::{Error, ErrorKind, OpError, Result},
     ops::{MessageStatus, OpInfo},
+    shared::RuntimeShared,
 };
 
 /// A probed message, reserved for its holder. Dropping it returns the message to its place in the queue.
@@ -86,6 +87,28 @@ impl Matched {
     pub(super) fn read_in_place(&self) -> Option<BlockReader> {
         let shared = self.comm.shared();
         shared.with(|engine| engine.read_in_place(&self.landed))
+    }
+
+    /// Returns a receive that waits until the message is packed, and completes without the bytes. It has the message from now on.
+    pub(super) fn await_packing<B: RecvBuf>(
+        &mut self,
+        at: &'static Location<'static>,
+        block: &BlockReader,
+        buf: B,
+    ) -> RecvOp<B> {
+        let info = OpInfo {
+            at,
+            ..self.op_info::<B::Elem>()
+        };
+        self.gone = true;
+        let shared = self.comm.shared();
+        let ticket = shared.with(|engine| engine.await_packing(info, &self.landed, block, buf));
+        RecvOp::new(&self.comm, ticket)
+    }
+
+    /// Returns the runtime of the message.
+    pub(super) fn shared(&self) -> &RuntimeShared {
+        self.comm.shared()
     }
 
     /// Takes the message, which was read in place.

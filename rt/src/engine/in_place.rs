@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use super::{BlockReader, Engine, PackingBlock, SendStart};
 use crate::{
-    buffer::SendBuf,
+    buffer::{RecvBuf, SendBuf},
     group::WorldRank,
-    ops::{MessageStatus, OpInfo, OpState},
-    proto::wire::OpId,
+    ops::{MessageStatus, OpInfo, OpState, OpTicket},
+    proto::wire::{self, OpId, WireKind},
     trace::TracedKind,
 };
 
@@ -39,19 +39,21 @@ impl Engine {
         SendStart::InFlight(ticket)
     }
 
-    /// Records that a message is packed, and detaches its send. The receiver may not look for the message before this rank goes
-    /// on, so nothing here may wait for that.
-    pub(crate) fn note_packed(&mut self, op: OpId) {
+    /// Records that the message in a block is packed, and detaches its send. Notifies a receiver that waits for that. The
+    /// receiver may not look for the message before this rank goes on, so nothing here may wait for it.
+    pub(crate) fn note_packed(&mut self, op: OpId, block: &PackingBlock) {
         let common = &mut self.core.p2p.common;
         let Some(slot) = common.ops.get(op) else {
             return;
         };
         slot.note_packed();
+        let to = slot.info.peer.expect("a send has a peer");
         // The receiver may have asked for fragments meanwhile.
-        if matches!(slot.state, OpState::Fragmenting { .. })
-            && let Some(to) = slot.info.peer
-        {
+        if matches!(slot.state, OpState::Fragmenting { .. }) {
             common.peers.mark_to_flush(to);
+        }
+        if let Some(receiver) = block.asker() {
+            common.send_control(to, WireKind::Packed, receiver, wire::OK);
         }
         common.detach(op);
         self.flush();
@@ -60,6 +62,20 @@ impl Engine {
     /// Returns the bytes of a stored message, if it can be read in place.
     pub(crate) fn read_in_place(&mut self, landed: &MessageStatus) -> Option<BlockReader> {
         self.transmitter().read_in_place(landed.stored?)
+    }
+
+    /// Creates a receive that has a stored message, and waits until the sender has packed it into this block.
+    pub(crate) fn await_packing<B: RecvBuf>(
+        &mut self,
+        info: OpInfo,
+        landed: &MessageStatus,
+        block: &BlockReader,
+        buf: B,
+    ) -> OpTicket<B> {
+        let common = &mut self.core.p2p.common;
+        let ticket = common.ops.hold_in_place_recv(info, buf);
+        common.await_packing(ticket.op, landed, block);
+        ticket
     }
 
     /// Takes a stored message that was read in place. Its sender may use the block again.

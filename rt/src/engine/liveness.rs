@@ -310,7 +310,7 @@ impl EngineCore {
                 OpState::Landing(landing) => {
                     waited.insert(landing.landed.source);
                 }
-                OpState::Following { landed, .. } => {
+                OpState::Following { landed, .. } | OpState::AwaitsPacking(landed) => {
                     waited.insert(landed.source);
                 }
                 life if life.is_sending() => waited.extend(info.peer),

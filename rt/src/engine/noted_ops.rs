@@ -55,7 +55,10 @@ impl EngineCommons {
         let slot = self.ops.live(op);
         let begins = matches!(
             slot.state,
-            OpState::Posted(_) | OpState::Landing(_) | OpState::Following { .. }
+            OpState::Posted(_)
+                | OpState::Landing(_)
+                | OpState::AwaitsPacking(_)
+                | OpState::Following { .. }
         );
         if begins && slot.waker.is_none() {
             self.note_begin(op);
@@ -74,6 +77,7 @@ impl OpRecorders {
             OpState::Posted(_)
             | OpState::Expected
             | OpState::Landing(_)
+            | OpState::AwaitsPacking(_)
             | OpState::Following { .. } => true,
             // A receive that was not posted is queued, too. Only its failures come here, and the ends of probes and of receives
             // that read a message in place.

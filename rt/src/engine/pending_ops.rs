@@ -100,5 +100,6 @@ fn name(life: &OpState) -> Option<&'static str> {
         OpState::Landing(_) | OpState::Recalled(_) | OpState::Following { .. } => {
             Some("recv (bytes on their way)")
         }
+        OpState::AwaitsPacking(_) => Some("recv (waits for its sender to pack)"),
     }
 }

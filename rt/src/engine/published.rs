@@ -312,6 +312,7 @@ fn kind_of(state: &OpState, is_probe: bool, ctx: u32) -> Option<WaitKind> {
         OpState::Landing(_) | OpState::Recalled(_) | OpState::Following { .. } => {
             WaitKind::RecvMoving
         }
+        OpState::AwaitsPacking(_) => WaitKind::RecvPacking,
         OpState::Putting { .. }
         | OpState::Claiming { .. }
         | OpState::PuttingRear { .. }

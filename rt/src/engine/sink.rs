@@ -219,6 +219,7 @@ impl EngineCore {
             | WireKind::Cancel
             | WireKind::CancelAck
             | WireKind::SplitRtr
+            | WireKind::Packed
             | WireKind::Credit
             | WireKind::Ack
             | WireKind::Nack

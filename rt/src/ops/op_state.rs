@@ -72,6 +72,9 @@ pub(crate) enum OpState {
     Recalled(Option<ReservedMessage>),
     /// A receive whose message is being transferred.
     Landing(InboundTransfer),
+    /// A receive whose message its sender packs in a packing block (ended by the sender's word that it is packed). It has the
+    /// message out of the queue, as a probe has.
+    AwaitsPacking(MessageStatus),
     /// A receive that takes over the message of an orphan, once that message has landed.
     Following { orphan: OpId, landed: MessageStatus },
     /// The buffers of a program in flight (ended by its last step).

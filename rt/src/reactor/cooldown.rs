@@ -55,13 +55,17 @@ pub(crate) enum CooldownAction {
     Park,
 }
 
+/// Returns how long a wait spins before it sleeps, on a machine where it takes `wake_cost` (at most 10 ms is counted) to wake a
+/// sleeping thread.
+pub(crate) fn longest_spin(wake_cost: Duration) -> Duration {
+    wake_cost.min(Duration::from_millis(10)) * SPIN_WAKES_MAX
+}
+
 impl Cooldown {
-    /// Creates a state machine for a machine where it takes `wake_cost` (at most 10 ms is counted) to wake a sleeping
-    /// thread.
+    /// Creates a state machine for a machine where it takes `wake_cost` to wake a sleeping thread.
     pub(crate) fn new(wake_cost: Duration) -> Self {
-        let spin_max = wake_cost.min(Duration::from_millis(10)) * SPIN_WAKES_MAX;
         Self {
-            spin_max,
+            spin_max: longest_spin(wake_cost),
             wait_nanos: 0,
             turns: 0,
             since: None,

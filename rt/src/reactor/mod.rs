@@ -20,7 +20,7 @@ mod watchdog;
 pub(crate) use self::{
     agent::{ProgressAgent, agent_name},
     backend::{BackendChoice, Notifier, SleepBackend, open, probe},
-    cooldown::{Cooldown, CooldownAction},
+    cooldown::{Cooldown, CooldownAction, longest_spin},
     seat::SeatLock,
     sleep_watch::SleepWatch,
     timers::{TimerId, Timers},

@@ -114,6 +114,8 @@ pub enum WaitKind {
     WindowFence = 12,
     /// The making of a communicator or a window, a fence by messages, or the freeing of a window.
     Creation = 13,
+    /// A receive whose sender is packing the message.
+    RecvPacking = 14,
 }
 
 /// An operation in flight.
@@ -283,7 +285,7 @@ impl RankPhase {
 }
 
 impl WaitKind {
-    pub(super) const ALL: [Self; 14] = [
+    pub(super) const ALL: [Self; 15] = [
         Self::Recv,
         Self::RecvMoving,
         Self::Probe,
@@ -298,6 +300,7 @@ impl WaitKind {
         Self::WindowLock,
         Self::WindowFence,
         Self::Creation,
+        Self::RecvPacking,
     ];
 
     pub(super) fn of_code(code: u32) -> Option<Self> {
@@ -307,7 +310,10 @@ impl WaitKind {
     /// Returns true for receives and probes.
     #[must_use]
     pub const fn is_receive(self) -> bool {
-        matches!(self, Self::Recv | Self::RecvMoving | Self::Probe)
+        matches!(
+            self,
+            Self::Recv | Self::RecvMoving | Self::RecvPacking | Self::Probe
+        )
     }
 
     /// Returns true for sends.

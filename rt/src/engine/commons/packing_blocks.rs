@@ -4,6 +4,9 @@
 //! receiver that can map the block [reads](BlockReader) what is packed so far, until it has all. A word in the last cache line of
 //! a block says how much is packed.
 //!
+//! A receiver that has looked for long enough writes its operation to the word beside it, and waits as for any message. A sender
+//! that finds an operation there, once it has packed, [tells](crate::proto::wire::WireKind::Packed) the receiver so.
+//!
 //! - For the program, the send completes when the message is packed, because a receiver reads only when its program polls. The
 //!   operation goes on without a future, and keeps the block until the receiver answers that it has read.
 //! - A receiver that never answers keeps a block from being used again. A sender has at most [`BLOCKS_MAX`] that are not retired,
@@ -16,7 +19,8 @@ use std::sync::{
     Arc,
     atomic::{
         AtomicU64,
-        Ordering::{Acquire, Release},
+        Ordering::{Acquire, Relaxed, Release, SeqCst},
+        fence,
     },
 };
 
@@ -25,7 +29,7 @@ use ripstop_fabric::{
     memory::MemoryRegion,
 };
 
-use crate::{buffer::LINE, group::WorldRank, ops::BufferArea};
+use crate::{buffer::LINE, group::WorldRank, ops::BufferArea, proto::wire::OpId};
 
 /// Most blocks of a rank.
 const BLOCKS_MAX: usize = 16;
@@ -74,6 +78,7 @@ impl PackingBlocks {
             .iter_mut()
             .filter_map(|block| fits(block).then_some(block));
         if let Some(block) = free.min_by_key(|block| block.0.len()) {
+            asker_of(&block.0).store(NO_ASKER, Relaxed);
             block.publish(0);
             return Some(Arc::clone(block));
         }
@@ -117,6 +122,14 @@ impl PackingBlock {
         packed_of(&self.0).store(bytes as u64, Release);
     }
 
+    /// Returns the receiver's operation that waits until the message is packed, if there is one. The whole message must be
+    /// published before.
+    pub(in crate::engine) fn asker(&self) -> Option<OpId> {
+        fence(SeqCst); // either this rank sees the operation, or the receiver sees the whole message (see `ask`)
+        let asker = asker_of(&self.0).load(Relaxed);
+        (asker != NO_ASKER).then(|| OpId::unpack(asker))
+    }
+
     fn is_at(&self, message: BufferArea) -> bool {
         self.0.start() == message.start
     }
@@ -134,6 +147,14 @@ impl BlockReader {
     pub(crate) fn packed(&self) -> usize {
         let packed = packed_of(&self.region).load(Acquire);
         usize::try_from(packed).map_or(self.len, |packed| packed.min(self.len))
+    }
+
+    /// Asks the sender to notify this operation when the whole message is packed. Returns false if it is packed already, so that
+    /// no notification need come.
+    pub(in crate::engine) fn ask(&self, op: OpId) -> bool {
+        asker_of(&self.region).store(op.pack(), Relaxed);
+        fence(SeqCst); // as in `asker`
+        self.packed() < self.len
     }
 
     /// Returns `len` bytes of the message, which begin at byte `from`. A sender that breaks the protocol may write there, so the
@@ -156,6 +177,15 @@ impl BlockReader {
 /// Returns true if no message has the block. All reads of the last message happen before that.
 fn is_free(block: &mut Arc<PackingBlock>) -> bool {
     Arc::get_mut(block).is_some() // unlike the count of holders, this is ordered after their drops
+}
+
+/// What the word of the asking operation has before a receiver asks. No receiver asks with this operation, as the slot of the
+/// expected receive is in no block of slots.
+const NO_ASKER: u64 = 0;
+
+/// Returns the word with the operation that waits until the message is packed.
+fn asker_of(region: &MemoryRegion) -> &AtomicU64 {
+    region.atomic_u64(region.len() - LINE + size_of::<u64>())
 }
 
 /// Returns the word with the number of packed bytes.

@@ -85,6 +85,7 @@ impl PointToPoint {
                 read(header).map(|header| self.common.handle_cancel_ack(rank, &header))
             }
             WireKind::SplitRtr => read(header).map(|header| self.handle_split_rtr(rank, &header)),
+            WireKind::Packed => read(header).map(|header| self.common.handle_packed(rank, &header)),
             WireKind::Credit | WireKind::Ack | WireKind::Nack => Some(()),
             WireKind::Grant => {
                 read(header).map(|header| self.common.peers.handle_grant(rank, &header))

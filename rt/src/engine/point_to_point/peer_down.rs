@@ -57,6 +57,7 @@ impl PointToPoint {
         self.lose_offers(rank);
         self.lose_receives(rank, why);
         self.lose_landings(rank, why);
+        self.common.end_packing_waits(Some(rank));
     }
 
     /// Drops the offers of a sender that is down, because they cannot be received any more. Whole messages still can.

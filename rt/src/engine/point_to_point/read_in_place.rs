@@ -5,8 +5,10 @@ use super::{
     message::{OfferedMessage, StoredBody},
 };
 use crate::{
-    engine::commons::BlockReader,
-    proto::wire::{self, WireKind},
+    engine::{EngineCommons, commons::BlockReader},
+    group::WorldRank,
+    ops::{MessageStatus, OpState},
+    proto::wire::{self, OpHeader, OpId, WireKind},
 };
 
 impl MessageTransmitter<'_> {
@@ -30,6 +32,49 @@ impl MessageTransmitter<'_> {
         let (region, at) = node.reach_on_node(source, key)?;
         let reader = BlockReader::new(region, usize::try_from(total).ok()?);
         reader.filter(|_| at == 0)
+    }
+}
+
+impl EngineCommons {
+    /// Lets a receive wait until the sender of its stored message has packed it. It then completes without the bytes once more.
+    pub(in crate::engine) fn await_packing(
+        &mut self,
+        op: OpId,
+        landed: &MessageStatus,
+        block: &BlockReader,
+    ) {
+        self.ops.live(op).state = OpState::AwaitsPacking(*landed);
+        self.awaited_peers_changed = true;
+        if !block.ask(op) || self.unreachable(landed.source).is_some() {
+            self.complete_op(op, Ok(*landed));
+        }
+    }
+
+    /// Completes a receive whose message is packed.
+    pub(in crate::engine) fn handle_packed(&mut self, rank: WorldRank, header: &OpHeader) {
+        let Some(slot) = self.ops.get(header.op) else {
+            return; // it has given up
+        };
+        match slot.state {
+            OpState::AwaitsPacking(landed) if landed.source == rank => {
+                self.complete_op(header.op, Ok(landed));
+            }
+            OpState::Done(_) => {} // the receiver has seen that it is packed when it asked
+            _ => self.refused += 1,
+        }
+    }
+
+    /// Completes the receives that wait until this rank has packed, or any rank if that is `None`. Their futures look again at
+    /// how much is packed, and whether its sender is there.
+    pub(in crate::engine) fn end_packing_waits(&mut self, of: Option<WorldRank>) {
+        let waiting = |state: &OpState| matches!(state, OpState::AwaitsPacking(_));
+        for op in self.ops.select(|slot| waiting(&slot.state)) {
+            if let OpState::AwaitsPacking(landed) = self.ops.live(op).state
+                && of.is_none_or(|of| of == landed.source)
+            {
+                self.complete_op(op, Ok(landed));
+            }
+        }
     }
 }
 

@@ -419,7 +419,7 @@ impl PointToPoint {
                 self.put_back_in_op(op, landed, orphan);
                 self.common.release(op);
             }
-            OpState::Done(landed) => {
+            OpState::Done(landed) | OpState::AwaitsPacking(landed) => {
                 let landed = *landed;
                 match landed.stored {
                     Some(stored) => {
@@ -462,16 +462,22 @@ impl PointToPoint {
         );
     }
 
-    /// Cancels a receive. Returns true if it had matched no message; otherwise it completes as usual.
+    /// Cancels a receive. Returns true if it had matched no message, or waited until its message is packed. Otherwise it
+    /// completes as usual.
     pub(crate) fn unpost(&mut self, op: OpId, why: ErrorKind) -> bool {
         let Some(slot) = self.common.ops.get(op) else {
             return false;
         };
-        let OpState::Posted(posted) = slot.state else {
-            return false;
-        };
-        self.matching.unpost(posted);
+        let mut returned = None;
+        match slot.state {
+            OpState::Posted(posted) => drop(self.matching.unpost(posted)),
+            OpState::AwaitsPacking(landed) => returned = landed.stored.zip(Some(landed.arrival)),
+            _ => return false,
+        }
         self.common.complete_op(op, Err(why));
+        if let Some((stored, arrival)) = returned {
+            self.return_probed(stored, arrival);
+        }
         true
     }
 

@@ -96,6 +96,7 @@ impl PointToPoint {
     /// Stops receiving: posted receives fail, and unexpected messages are refused.
     pub(in crate::engine) fn stop_receiving(&mut self) {
         self.fail_posted(|_| true, |_| ErrorKind::Closed);
+        self.common.end_packing_waits(None);
         for index in self.matching.drain_unexpected(|_, _| true) {
             let mut message = self.messages.take(index);
             self.common.discharge(&mut message);

@@ -5,6 +5,7 @@ mod closing;
 mod ends;
 mod headers;
 mod hostile;
+mod in_place;
 mod lent_buffers;
 mod lists;
 mod liveness;

@@ -12,8 +12,8 @@ use std::{
 use ripstop_fabric::{
     driver::{
         Caps, CommandFailure, CommandToken, ConnectAhead, DownCause, DownEvidence, Driver,
-        DriverAbilities, DriverCommand, FailureWatch, LocalRange, PeerTurns, PostResult, Sink,
-        TurnProgress,
+        DriverAbilities, DriverCommand, FailureWatch, LocalRange, NodeMemory, PeerTurns,
+        PostResult, Sink, TurnProgress,
     },
     lacks_abilities,
     loopback::{self, LoopbackDriver},
@@ -24,7 +24,7 @@ use ripstop_fabric::{
 
 pub(super) use crate::engine::commons::lone_rank::{CTX, failed_rank, op_info};
 use crate::{
-    buffer::{RecvBuf, SendBuf},
+    buffer::{RecvBuf, SendBuf, word_of},
     clock::ClockTime,
     engine::{Engine, EngineSetup, SendStart},
     group::{RankGroup, WorldRank},
@@ -56,6 +56,8 @@ pub(super) struct Net {
     pub(super) looks: bool,
     /// True if drivers connect to a peer when it is first used or announced.
     pub(super) connects: bool,
+    /// The memory of ranks that the others map, by the keys to it; `None` if they map none.
+    pub(super) node: Option<Mutex<Vec<(RemoteRegion, MemoryRegion)>>>,
     /// Connections that ranks have announced or used.
     pub(super) spoken: Mutex<Vec<Spoken>>,
 }
@@ -192,10 +194,18 @@ impl DriverAbilities for Lossy {
         Some(self)
     }
 
+    fn node_memory(&mut self) -> Option<&mut dyn NodeMemory> {
+        if self.net.node.is_some() {
+            Some(self)
+        } else {
+            None
+        }
+    }
+
     passes_abilities! { inner: event_counters }
 
     lacks_abilities! {
-        task_lists, tag_matching, named_slots, mapped_memory, node_memory, peer_paths, guarded_memory,
+        task_lists, tag_matching, named_slots, mapped_memory, peer_paths, guarded_memory,
     }
 
     fn peer_turns(&mut self) -> Option<&mut dyn PeerTurns> {
@@ -207,6 +217,34 @@ impl DriverAbilities for Lossy {
 impl PeerTurns for Lossy {
     fn progress_from(&mut self, _: WorldRank, sink: &mut dyn Sink) -> u32 {
         self.inner.progress(1, sink).events
+    }
+}
+
+impl NodeMemory for Lossy {
+    fn shares_with(&self, _: WorldRank) -> bool {
+        true
+    }
+
+    fn allocate_on_node(&mut self, len: usize) -> io::Result<MemoryRegion> {
+        let region = self.inner.allocate(len)?;
+        let key = self.inner.expose(word_of(&region, 0));
+        let node = self.net.node.as_ref().expect("it has this ability");
+        let mut node = node.lock().unwrap_or_else(PoisonError::into_inner);
+        node.push((key.expect("its own memory"), region.clone()));
+        Ok(region)
+    }
+
+    fn expose_on_node(&mut self, range: LocalRange) -> Option<RemoteRegion> {
+        self.inner.expose(range)
+    }
+
+    fn reach_on_node(&mut self, of: WorldRank, key: RemoteRegion) -> Option<(MemoryRegion, usize)> {
+        let node = self.net.node.as_ref()?;
+        let node = node.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_it = |whole: &RemoteRegion| (whole.owner, whole.id) == (of.0, key.id);
+        let (whole, region) = node.iter().find(|(whole, _)| is_it(whole))?;
+        let at = usize::try_from(key.base - whole.base).ok()?;
+        Some((region.clone(), at))
     }
 }
 

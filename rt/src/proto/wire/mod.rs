@@ -15,7 +15,7 @@ pub(crate) use self::failure_headers::{
 };
 
 /// Version of the wire format. A change of a header raises the version.
-pub(crate) const VERSION: u8 = 7;
+pub(crate) const VERSION: u8 = 8;
 
 /// First fields of every header.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
@@ -59,6 +59,7 @@ kinds! {
     Ack = 10, "Only acknowledges.";
     Nack = 11, "Asks for retransmission of all messages from `ack` on.";
     SplitRtr = 12, "Asks the sender of an offered message to put its rear half, if the sender's claim succeeds.";
+    Packed = 27, "The message that the receiver's operation waits for is packed, and can be read in place.";
     Ping = 13, "Asks whether the receiver is alive.";
     Pong = 14, "Answers a ping.";
     DeclaredDown = 15, "The sender considers its receiver failed, and ignores its messages from now on.";
@@ -230,8 +231,9 @@ pub(crate) const FIRST: u64 = 2;
 
 /// Header of messages about one operation.
 ///
-/// [`WireKind::Atp`] names the receiver's operation. [`WireKind::Ats`], [`WireKind::Cancel`], [`WireKind::CancelAck`],
-/// [`WireKind::FetchMatched`], [`WireKind::FetchReturned`] and [`WireKind::FetchIsFirst`] name the sender's.
+/// [`WireKind::Atp`] and [`WireKind::Packed`] name the receiver's operation. [`WireKind::Ats`], [`WireKind::Cancel`],
+/// [`WireKind::CancelAck`], [`WireKind::FetchMatched`], [`WireKind::FetchReturned`] and [`WireKind::FetchIsFirst`] name the
+/// sender's.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct OpHeader {

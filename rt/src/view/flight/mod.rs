@@ -175,6 +175,15 @@ impl FlightRecorder {
         }
     }
 
+    /// Makes a recorder, and memory from which its records are read.
+    #[cfg(test)]
+    pub(crate) fn with_memory() -> (Self, MemoryRegion) {
+        let len = super::layout::VIEW_LEN;
+        let region = MemoryRegion::create("ripstop-test-view", len, false);
+        let region = region.expect("there is memory");
+        (Self::new(region.clone()), region)
+    }
+
     /// Returns the number of events that were counted so far.
     pub(crate) fn events(&self) -> u64 {
         self.events

@@ -92,7 +92,7 @@ fn order(kind: WaitKind) -> u32 {
     match kind {
         WaitKind::SendQueued => 0,
         WaitKind::SendOffered => 1,
-        WaitKind::Recv | WaitKind::Probe => 2,
+        WaitKind::Recv | WaitKind::RecvPacking | WaitKind::Probe => 2,
         WaitKind::Collective | WaitKind::Agree | WaitKind::Creation => 4,
         _ => 3,
     }
@@ -118,6 +118,9 @@ fn unmet_line(graph: &WaitGraph<'_>, rank: u32, wait: &PublishedWait, peer: u32)
             "rank {rank} waits for a message of itself, {tag} ({at}), and has sent itself none that fits"
         )),
         WaitKind::Recv | WaitKind::Probe => Some(recv_line(graph, rank, wait, peer)),
+        WaitKind::RecvPacking => Some(format!(
+            "rank {rank} waits for rank {peer} to pack its message, {tag} ({at}); rank {peer} {does}"
+        )),
         WaitKind::Creation if !wait.is_collective() => Some(format!(
             "rank {rank} waits for rank {peer} in {}; rank {peer} {does}",
             describe(wait, None)

@@ -50,6 +50,10 @@ pub(in crate::view) fn describe(wait: &PublishedWait, relative_to: Option<u32>) 
         }
         WaitKind::WindowLock => format!("waits for the lock of window {number} of {peer}{beside}"),
         WaitKind::WindowFence => format!("waits for {peer} in a fence of window {number}{beside}"),
+        WaitKind::RecvPacking => {
+            let tag = tag(wait);
+            format!("recv from {peer}, {tag}, communicator {comm} (waits for {peer} to pack){at}")
+        }
         _ => {
             let tag = tag(wait);
             let (verb, towards, how) = message(wait.kind);

@@ -143,6 +143,7 @@ const fn kind(kind: WaitKind) -> &'static str {
     match kind {
         WaitKind::Recv => "recv",
         WaitKind::RecvMoving => "recv_moving",
+        WaitKind::RecvPacking => "recv_packing",
         WaitKind::Probe => "probe",
         WaitKind::SendQueued => "send_waits_for_room",
         WaitKind::SendOffered => "send_offered",
