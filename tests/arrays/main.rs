@@ -11,6 +11,7 @@
 mod content;
 mod halo;
 mod in_place;
+mod in_place_uses;
 mod layouts;
 mod packed;
 
