@@ -60,6 +60,7 @@ use crate::{
 pub struct Halo<T: Wire> {
     comm: Comm,
     shape: Vec<usize>,
+    /// In the order in which this rank sends. The messages to it arrive in the reverse order, as all ranks send in the same one.
     lanes: Vec<HaloLane<T>>,
     /// Error of the first exchange that failed. Its messages may still come, or may be missing at a neighbor, so later
     /// exchanges send and receive nothing, and end in the same error.
@@ -338,7 +339,8 @@ impl<T: Wire> HaloInFlight<'_, T> {
 
     async fn complete_lanes(&mut self, mut arrived: impl FnMut(&HaloLane<T>)) -> Result<()> {
         let Halo { comm, lanes, .. } = &mut *self.halo;
-        for lane in &mut *lanes {
+        // While one message is unpacked, the neighbor packs the next one.
+        for lane in lanes.iter_mut().rev() {
             let status = lane.receive().await?;
             let expected = self.fields * lane.ghosts.len();
             if status.len != expected {

@@ -73,8 +73,12 @@ pub(super) fn wrong_block(
 
 /// Returns the neighbors that exist: across faces only, or also across edges and corners. The block has passed
 /// [`wrong_block`].
+///
+/// They are in the order of [`number`], so their messages arrive in the reverse order at ranks that send in this one: the number
+/// of the opposite direction is the less the greater the number is.
 pub(super) fn sides(cart: &Cart, shape: &[usize], width: usize, corners: bool) -> Vec<HaloSide> {
-    let all_steps = all_steps(cart, corners);
+    let mut all_steps = all_steps(cart, corners);
+    all_steps.sort_by_key(number);
     let side = |steps: &GridSteps| {
         let opposite: GridSteps = steps.iter().map(|step| -step).collect();
         let region = |of_step: fn(isize, usize, usize) -> Range<usize>| {

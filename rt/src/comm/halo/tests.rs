@@ -4,6 +4,28 @@ use super::*;
 use crate::sim::Simulation;
 
 #[test]
+fn messages_are_received_in_the_order_in_which_neighbors_send_them() {
+    let report = Simulation::new(8).run(|world: Comm| async move {
+        let cart = world.cart(&[2, 2, 2], &[true, false, true]).await?;
+        for corners in [false, true] {
+            let sides = sides::sides(&cart, &[6, 6, 6], 1, corners);
+            let sent: Vec<_> = sides.iter().map(|side| side.send_tag).collect();
+            let received: Vec<_> = sides.iter().rev().map(|side| side.recv_tag).collect();
+            assert!(
+                sent.is_sorted() && received.is_sorted(),
+                "{sent:?}, {received:?}"
+            );
+            assert!(sides.len() > 4);
+        }
+        Ok::<_, Error>(())
+    });
+    let results = report.expect("the simulation ends").results;
+    for result in results {
+        result.expect("no panic").expect("no error");
+    }
+}
+
+#[test]
 fn exchanges_that_are_never_finished_leave_no_more_than_what_is_in_flight() {
     let report = Simulation::new(2).run(|world: Comm| async move {
         let (me, other) = (world.rank(), 1 - world.rank());
