@@ -46,17 +46,23 @@ pub(crate) fn receive<B: RecvBuf>(buf: &mut B, message: PayloadView<'_>) -> usiz
     len
 }
 
-/// Fills a buffer with the bytes of `payload`.
+/// Fills a buffer with the bytes of `parts`, one after the other. Each part is whole elements.
 ///
 /// # Panics
-/// Panics if the length of `payload` is not exactly the room.
-pub(crate) fn fill<B: RecvBuf>(buf: &mut B, payload: PayloadView<'_>) {
+/// Panics if the length of all parts together is not exactly the room.
+pub(crate) fn fill<'a, B: RecvBuf>(buf: &mut B, parts: impl IntoIterator<Item = PayloadView<'a>>) {
     // SAFETY: only initialized elements are written below, because any bytes are a valid element.
     let room = unsafe { buf.spare() };
-    let (len, bytes) = (room.len(), size_of_val(room));
-    assert_eq!(payload.len(), bytes, "a get that fills its buffer");
-    copy_to_room(room, payload);
-    // SAFETY: the elements were just written.
+    let len = room.len();
+    let mut rest = room;
+    for part in parts {
+        let elems = part.len().checked_div(size_of::<B::Elem>()).unwrap_or(0);
+        let (into, behind) = rest.split_at_mut(elems);
+        copy_to_room(into, part);
+        rest = behind;
+    }
+    assert_eq!(size_of_val(rest), 0, "a get that fills its buffer");
+    // SAFETY: the elements were just written, as nothing is left of the room.
     unsafe { buf.set_filled(len) };
 }
 

@@ -63,7 +63,8 @@ impl<T: Wire> WindowEnd<T> {
         let copied_here = target.mapped().filter(|_| !self.hands_over(range.len()));
         if let Some(MappedEnd { region, start, .. }) = copied_here {
             let watched = self.copy(range.len(), || {
-                buffer::fill(&mut buf, region.payload(start + range.start, range.len()));
+                let part = region.payload(start + range.start, range.len());
+                buffer::fill(&mut buf, [part]);
             });
             return RemoteOp::copied(buf, watched);
         }
@@ -122,16 +123,9 @@ impl<T: Wire> WindowEnd<T> {
         let Some(MappedEnd { region, start, .. }) = target.mapped() else {
             return self.fetch("get", target, WindowOpKind::Get, in_words(&ranges), buf);
         };
-        let mut bytes = Vec::with_capacity(ranges.iter().map(Range::len).sum());
-        for range in ranges {
-            let had = bytes.len();
-            bytes.resize(had + range.len(), 0);
-            region.read(start + range.start, &mut bytes[had..]);
-        }
-        buffer::fill(
-            &mut buf,
-            ripstop_fabric::driver::PayloadView::from_slice(&bytes),
-        );
+        let parts = ranges.iter();
+        let parts = parts.map(|range| region.payload(start + range.start, range.len()));
+        buffer::fill(&mut buf, parts);
         RemoteOp::done(buf)
     }
 
