@@ -159,12 +159,7 @@ impl Comm {
                 });
             }
         };
-        let ticket = self.shared().with(|engine| {
-            let ticket = engine.core.p2p.common.ops.hold_growing::<T>(info);
-            engine.post(ticket.op);
-            ticket
-        });
-        RecvOp::new(self, ticket)
+        RecvOp::new(self, self.shared().start_growing_recv(info))
     }
 
     /// Sends a copy of `data`, which the caller may reuse when this call returns.

@@ -21,7 +21,7 @@ use std::panic::Location;
 
 use super::{Engine, PointToPoint, commons::CalmState};
 use crate::{
-    buffer::RecvBuf,
+    buffer::{RecvBuf, Wire},
     ops::{ChannelInfo, ChannelNumber, EXPECTED_SLOT, OpInfo, OpTicket, PLACE_LEN, PlacedBytes},
     proto::{matching::MessageEnvelope, wire::OpId},
 };
@@ -137,6 +137,23 @@ impl Engine {
             return (ticket, true);
         }
         let ticket = p2p.common.ops.hold_recv(OpInfo { at, ..*info }, buf);
+        let is_posted = self.is_calm() && self.core.p2p.post_calmly(ticket.op);
+        (ticket, is_posted)
+    }
+
+    /// Does the same as [`recv_calmly`](Self::recv_calmly) with a receive whose message decides the size of the vector.
+    #[inline(always)]
+    pub(crate) fn recv_growing_calmly<T: Wire>(
+        &mut self,
+        info: OpInfo,
+    ) -> (OpTicket<Vec<T>>, bool) {
+        let may_expect = self.may_expect();
+        let common = &mut self.core.p2p.common;
+        if may_expect {
+            common.calm = CalmState::Expecting;
+            return (common.ops.hold_expected_growing(info), true);
+        }
+        let ticket = common.ops.hold_growing(info);
         let is_posted = self.is_calm() && self.core.p2p.post_calmly(ticket.op);
         (ticket, is_posted)
     }

@@ -201,6 +201,19 @@ impl OpTable {
         })
     }
 
+    /// Creates the expected receive, as [`hold_growing`](Self::hold_growing) does another one. Its slot must be free.
+    #[inline(always)]
+    pub(crate) fn hold_expected_growing<T: Wire>(&mut self, info: OpInfo) -> OpTicket<Vec<T>> {
+        let slot = &mut self.expected;
+        slot.forget_channel();
+        let hold = |held: &mut ErasedBuffer| held.hold_growing(Vec::<T>::new());
+        let generation = slot.begin(info, OpState::Expected, hold);
+        OpTicket::new(OpId {
+            slot: EXPECTED_SLOT,
+            generation,
+        })
+    }
+
     /// Creates the expected receive of a channel with a place of `len` bytes for its message, instead of a buffer. Its slot must
     /// be free. Returns `None` if the channel is to no rank.
     #[inline(always)]

@@ -5,6 +5,7 @@
 //! application computes. A thread that wants to sleep while the seat is taken parks. It is woken by the waker of its
 //! future, or to take over the seat.
 
+mod growing_recv;
 mod parts;
 mod polls;
 mod seat;

@@ -144,7 +144,7 @@ impl RuntimeShared {
 
     /// Posts a receive that already owns its buffer.
     #[inline(never)]
-    fn post(&self, mut engine: SpinGuard<'_, Engine>, op: OpId) {
+    pub(super) fn post(&self, mut engine: SpinGuard<'_, Engine>, op: OpId) {
         engine.disturb();
         engine.post(op);
         let needs_wakeup = engine.needs_wakeup(|| self.clock.now());
