@@ -102,7 +102,8 @@ pub enum ErrorKind {
     PeerFailed {
         /// Rank of the peer in the communicator of the operation.
         rank: usize,
-        /// Name of the peer's host. `None` if the ranks exchange no addresses, because all of them share memory.
+        /// Name of the peer's host. `None` if it is not known: ranks that only share memory, and simulated ranks, exchange no
+        /// names.
         host: Option<String>,
         /// Evidence for the failure.
         how: Box<FailureEvidence>,

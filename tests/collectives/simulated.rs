@@ -103,7 +103,7 @@ fn a_plan_goes_on_when_one_of_the_same_program_fails_and_runs_are_dropped() {
             for (to, block) in plan.send_mut().chunks_mut(4).enumerate() {
                 block.copy_from_slice(&forms::row(me + round, to, 4));
             }
-            let under_way = plan.run();
+            let in_flight = plan.run();
             match round {
                 3 if me == 1 => assert!(doomed.barrier().await.is_err()),
                 3 => assert!(lost.run().await.is_err()),
@@ -111,11 +111,11 @@ fn a_plan_goes_on_when_one_of_the_same_program_fails_and_runs_are_dropped() {
                 _ => assert!(lost.run().await.is_ok()),
             }
             if round % 3 == 2 {
-                drop(under_way);
+                drop(in_flight);
                 continue;
             }
             let wanted = (0..size).flat_map(|from| forms::row(from + round, me, 4));
-            assert_eq!(under_way.await.unwrap(), wanted.collect::<Vec<_>>());
+            assert_eq!(in_flight.await.unwrap(), wanted.collect::<Vec<_>>());
         }
         drop(plan.run());
         drop((plan, lost));

@@ -193,14 +193,14 @@ pub(crate) async fn until_told(world: &Comm) -> Result<()> {
 /// Sends to each peer and receives from it. Peers that have failed are taken away.
 async fn round(world: &Comm, number: u64, peers: &mut BTreeSet<usize>, len: usize) {
     let message = |from: usize| content(number << 8 | from as u64, len);
-    let under_way: Vec<_> = peers
+    let in_flight: Vec<_> = peers
         .iter()
         .map(|&peer| {
             let inbox = world.recv::<u8>(peer, 1);
             (peer, inbox, world.send(peer, 1, message(world.rank())))
         })
         .collect();
-    for (peer, inbox, sent) in under_way {
+    for (peer, inbox, sent) in in_flight {
         match inbox.await {
             Ok((got, _)) => assert!(got == message(peer), "round {number} of rank {peer}"),
             Err(gone) => {

@@ -207,11 +207,12 @@ pub trait NamedSlots {
 /// Turns for a caller that waits for a message of one peer, at a fraction of the cost of
 /// [`Driver::progress`](super::Driver::progress).
 pub trait PeerTurns {
-    /// Hands at most one arrival of this peer to `sink`, and returns how many.
+    /// Hands at most one arrival of this peer to `sink`, and returns how many. Returns `None` if this driver cannot look for
+    /// messages of this peer alone, or not yet; then only a turn can find one.
     ///
     /// Messages of the peer keep their order, whichever kind of turn hands them out. The call does nothing else that a turn does,
-    /// so the caller must also make turns.
-    fn progress_from(&mut self, from: WorldRank, sink: &mut dyn Sink) -> u32;
+    /// so the caller must also make turns: the next one reports a peer that turned out to be down. The driver must not be armed.
+    fn progress_from(&mut self, from: WorldRank, sink: &mut dyn Sink) -> Option<u32>;
 }
 
 /// Peers' memory as mapped into this process.

@@ -97,9 +97,10 @@ pub trait Driver: DriverAbilities + Send + fmt::Debug {
     /// together, unless the caller has armed it and not called `progress` since.
     fn post<'a>(&mut self, command: DriverCommand<'a>) -> PostResult<'a>;
 
-    /// Does the same as [`post`](Self::post) with a [`DriverCommand::Message`]. Returns false if there is no room.
+    /// Does the same as [`post`](Self::post) with a [`DriverCommand::Message`]. Returns false if there is no room, and true also
+    /// for a peer that is down.
     ///
-    /// A driver whose short messages take less time than a command can be taken apart writes this method itself.
+    /// A driver for which the match on the command takes noticeable time implements this method itself.
     #[inline]
     fn post_message(&mut self, to: WorldRank, header: &[u8], body: &[u8]) -> bool {
         let message = DriverCommand::Message { to, header, body };

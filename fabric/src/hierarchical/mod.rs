@@ -243,6 +243,7 @@ impl Driver for HierarchicalDriver {
             }
         }
     }
+
     #[inline]
     fn post_message(&mut self, to: WorldRank, header: &[u8], body: &[u8]) -> bool {
         match self.place(to) {
@@ -488,11 +489,9 @@ impl NamedSlots for HierarchicalDriver {
 
 impl PeerTurns for HierarchicalDriver {
     #[inline]
-    fn progress_from(&mut self, from: WorldRank, sink: &mut dyn Sink) -> u32 {
-        let place = self.place(from);
-        place.map_or(0, |from| {
-            self.look_at_node(sink, |intra, hears| intra.progress_from(from, hears))
-        })
+    fn progress_from(&mut self, from: WorldRank, sink: &mut dyn Sink) -> Option<u32> {
+        let from = self.place(from)?;
+        self.look_at_node(sink, |intra, hears| intra.progress_from(from, hears))
     }
 }
 

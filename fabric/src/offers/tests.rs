@@ -218,6 +218,7 @@ fn ranks_without_a_common_network_hear_which_rank_lacks_which() {
         ] {
             assert!(why.contains(part), "{part} in: {why}");
         }
+        assert!(why.find("slow: not by") < why.find("fast: not by"), "{why}");
     }
     assert_eq!((fast.open_endpoints(), slow.open_endpoints()), (0, 0));
 }

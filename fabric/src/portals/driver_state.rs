@@ -146,7 +146,7 @@ impl Portals {
             let pool = &mut self.transport.resources.pool;
             peer.outbox.abandon(|slot| pool.give_back(slot));
         } else {
-            self.commands.give_up_under_way(&mut self.transport, rank);
+            self.commands.give_up_in_flight(&mut self.transport, rank);
         }
         self.transport.forget_sender(rank);
         self.lists.give_up_landings(&self.transport, rank);

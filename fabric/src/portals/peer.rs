@@ -22,7 +22,7 @@ pub(super) struct PortalsPeer {
     /// True if anything arrived from the peer.
     pub(super) heard: bool,
     /// Messages, words and steps of commands in flight, counted only if operations to the dead never complete.
-    pub(super) under_way: u32,
+    pub(super) in_flight: u32,
     /// Lane of messages and words to the peer.
     pub(super) home: u8,
     /// True while the peer is in the queue of peers with messages to send.
@@ -57,7 +57,7 @@ impl PortalsPeer {
             state: PortalsPeerState::Up,
             met: false,
             heard: false,
-            under_way: 0,
+            in_flight: 0,
             home,
             queued: false,
             words_due: false,

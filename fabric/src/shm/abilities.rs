@@ -62,18 +62,16 @@ impl MappedMemory for Shm {
 
 impl PeerTurns for Shm {
     #[inline]
-    fn progress_from(&mut self, from: WorldRank, sink: &mut dyn Sink) -> u32 {
-        let Some(at) = self.inbound_of(from.0) else {
-            return 0;
-        };
+    fn progress_from(&mut self, from: WorldRank, sink: &mut dyn Sink) -> Option<u32> {
+        let at = self.inbound_of(from.0)?;
         let inbound = &mut self.inbound[at];
         let delivered = inbound.deliver_one(sink, &self.board, &self.counters);
         if delivered == Ok(false) {
-            return 0;
+            return Some(0);
         }
         self.note_delivery(at, delivered.is_ok());
         self.unchecked += 1;
-        u32::from(delivered.is_ok())
+        delivered.is_ok().then_some(1)
     }
 }
 

@@ -116,8 +116,8 @@ impl InboundRing {
 
     /// Hands at most one message to the sink. Returns false if there was none.
     ///
-    /// The consumer's position is published from time to time only: a peer that waits for room has filled the ring, so there is
-    /// more to read then.
+    /// The consumer's position is published once per quarter of the ring, and after each chunk. A peer that waits for room has
+    /// filled the ring, so there is more to read then.
     #[inline]
     pub(super) fn deliver_one(
         &mut self,

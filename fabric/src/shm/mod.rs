@@ -480,7 +480,8 @@ impl Shm {
         events
     }
 
-    /// Returns the place of a peer in `inbound`, if it has sent anything. O(1) if the last call was for the same peer.
+    /// Returns the place of a peer in `inbound`, if it has sent anything. O(1) if the last call found the same peer, otherwise
+    /// O(peers that send).
     #[inline]
     fn inbound_of(&mut self, rank: u32) -> Option<usize> {
         let is_its = |ring: &InboundRing| ring.from == rank;

@@ -93,9 +93,9 @@ impl SimWorld {
 
     /// Returns the bytes of all state, without the contents of long messages and the ranks' own memory.
     fn footprint(&self) -> usize {
-        let under_way = self.heap.footprint() + self.packets.footprint() + self.ops.footprint();
+        let in_flight = self.heap.footprint() + self.packets.footprint() + self.ops.footprint();
         self.hosts.footprint()
-            + under_way
+            + in_flight
             + self.network.footprint()
             + self.wire.as_ref().map_or(0, |wire| wire.footprint())
             + self.losses.as_ref().map_or(0, |losses| losses.footprint())

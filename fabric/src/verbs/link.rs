@@ -269,13 +269,13 @@ impl VerbsLink {
 
     /// Handles that the owner takes a region back. Returns false if it may not: it reuses a slot after the release of its region
     /// was reported, so it never waits for more regions than it has slots.
-    pub(super) fn handle_forget(&mut self, name: RegionId, under_way: Vec<u32>) -> bool {
+    pub(super) fn handle_forget(&mut self, name: RegionId, in_flight: Vec<u32>) -> bool {
         let unsaid = |word: &VerbsControlWord| matches!(word, VerbsControlWord::RegionReleased(of) if of.slot == name.slot);
         if self.releases.has(name.slot) || self.control_queue.iter().any(unsaid) {
             return false;
         }
         self.imports.forget(name);
-        self.releases.ask(name, under_way);
+        self.releases.ask(name, in_flight);
         true
     }
 

@@ -10,8 +10,8 @@ pub(super) struct RegionReleases {
 
 impl RegionReleases {
     /// Records the owner's request, and the commands in flight then. Later commands find that the region no longer exists.
-    pub(super) fn ask(&mut self, name: RegionId, under_way: Vec<u32>) {
-        self.all.push((name, under_way));
+    pub(super) fn ask(&mut self, name: RegionId, in_flight: Vec<u32>) {
+        self.all.push((name, in_flight));
     }
 
     /// Returns true if the owner waits for the release of the region in this slot.
@@ -21,14 +21,14 @@ impl RegionReleases {
 
     /// Notes that a command has completed.
     pub(super) fn handle_end(&mut self, op: u32) {
-        for (_, under_way) in &mut self.all {
-            under_way.retain(|other| *other != op);
+        for (_, in_flight) in &mut self.all {
+            in_flight.retain(|other| *other != op);
         }
     }
 
     /// Removes and returns a region that no command touches any more.
     pub(super) fn poll_over(&mut self) -> Option<RegionId> {
-        let over = |(_, under_way): &(RegionId, Vec<u32>)| under_way.is_empty();
+        let over = |(_, in_flight): &(RegionId, Vec<u32>)| in_flight.is_empty();
         let at = self.all.iter().position(over)?;
         Some(self.all.remove(at).0)
     }

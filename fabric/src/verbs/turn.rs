@@ -291,8 +291,8 @@ impl VerbsCore {
             | VerbsControlWord::LaneReport(_)
             | VerbsControlWord::LaneGoodbye { .. } => {}
             VerbsControlWord::ReleaseRegion(name) => {
-                let under_way = self.commands().touching(from);
-                if !self.links.get_or_new(from).handle_forget(name, under_way) {
+                let in_flight = self.commands().touching(from);
+                if !self.links.get_or_new(from).handle_forget(name, in_flight) {
                     let why = format!("rank {from} released a region twice");
                     return Err(io::Error::other(why));
                 }

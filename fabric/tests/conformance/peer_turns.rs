@@ -11,7 +11,8 @@ use crate::world::{Make, World, noise, peer};
 fn turn_for(world: &mut World, from: usize) -> u32 {
     let rank = &mut world[0];
     let turns = rank.driver.peer_turns().unwrap();
-    turns.progress_from(peer(from), &mut rank.heard)
+    let events = turns.progress_from(peer(from), &mut rank.heard);
+    events.unwrap_or(0)
 }
 
 pub(crate) fn a_turn_for_a_peer_hands_out_one_message_of_that_peer(make: Make) {
@@ -44,7 +45,14 @@ pub(crate) fn messages_keep_their_order_whichever_turn_hands_them_out(make: Make
     let max = world[0].driver.caps().body_max;
     let mut random = SeededRandom::new(7);
     let (mut sent, mut received) = ([0; 3], [0; 3]);
-    while received[1] + received[2] < 2 * MESSAGES {
+    for turns in 0_u64.. {
+        if received[1] + received[2] == 2 * MESSAGES {
+            break;
+        }
+        assert!(
+            turns < 100 * MESSAGES,
+            "{received:?} of {sent:?} messages arrived"
+        );
         for from in [1, 2] {
             // Headers that repeat and others, and bodies of a word, of a few lines, and of the longest kind.
             let len = [8, 8, 8, 100, max][random.within(0..5) as usize].min(max);
@@ -80,4 +88,33 @@ pub(crate) fn messages_keep_their_order_whichever_turn_hands_them_out(make: Make
         }
     }
     assert_eq!(sent, [0, MESSAGES, MESSAGES]);
+}
+
+pub(crate) fn turns_for_a_peer_alone_give_room_back(make: Make) {
+    const MESSAGES: u64 = 1000;
+    let mut world = World::new(make, 2);
+    world.meet();
+    let max = world[0].driver.caps().body_max;
+    let mut sent = 0;
+    for turns in 0_u64.. {
+        let body = noise(sent, [8, 8, 8, max][(sent / 64 % 4) as usize]);
+        let message = DriverCommand::Message {
+            to: peer(0),
+            header: &[1; 24],
+            body: &body,
+        };
+        while sent == MESSAGES && world[0].heard.messages.len() < MESSAGES as usize {
+            assert_eq!(turn_for(&mut world, 1), 1, "everything was sent");
+        }
+        if sent == MESSAGES {
+            break;
+        }
+        if matches!(world[1].driver.post(message), PostResult::Posted) {
+            sent += 1;
+        } else {
+            turn_for(&mut world, 1);
+            world[1].progress(); // finds room
+        }
+        assert!(turns < 100 * MESSAGES, "room for {sent} messages");
+    }
 }

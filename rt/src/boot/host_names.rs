@@ -95,7 +95,7 @@ impl JobHosts {
 
 /// Most bytes of a name. No name of a Linux host is longer.
 const HOST_MAX: usize = 64;
-/// A rank of a build that publishes something else has another first byte.
+/// What a rank of another build publishes most likely has another first byte.
 const FORMAT: u8 = 0xb1;
 /// Most bytes that a rank publishes beside its address.
 const HOST_LEN_MAX: usize = 2 + HOST_MAX;

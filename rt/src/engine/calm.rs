@@ -35,9 +35,6 @@ const LOOKS: u32 = 16;
 /// Messages found by such looks after which a turn is due, because others wait for turns.
 const TURN_EVERY: u32 = 32;
 
-/// As how many messages counts one that the first look finds. It may have come long ago, and so may others.
-const LATE: u32 = 8;
-
 impl Engine {
     /// Records that the engine may change, so that the next call looks again.
     #[inline]
@@ -53,27 +50,38 @@ impl Engine {
 
     /// Looks repeatedly for the message of the expected receive, and for nothing else, if the driver can do so. Returns true if
     /// it has come. Otherwise a turn is due.
+    ///
+    /// A message that the first look finds may have come long ago, and so may others. A turn is due then, too, unless the caller
+    /// `has_turned` just before.
     #[inline]
-    pub(crate) fn look_for_expected(&mut self) -> bool {
-        let has_come = self.looks < TURN_EVERY && self.find_expected().is_some();
-        if !has_come {
-            self.looks = 0;
-        }
-        has_come
+    pub(crate) fn look_for_expected(&mut self, has_turned: bool) -> bool {
+        let vain = if self.looks < TURN_EVERY {
+            self.find_expected()
+        } else {
+            None
+        };
+        let is_enough = vain.is_some_and(|vain| vain > 0 || has_turned);
+        self.looks = if is_enough { self.looks + 1 } else { 0 };
+        is_enough
     }
 
+    /// Returns after how many looks in vain the message of the expected receive has come.
     #[inline(always)]
-    fn find_expected(&mut self) -> Option<()> {
+    fn find_expected(&mut self) -> Option<u32> {
         if self.core.p2p.common.calm != CalmState::Expecting {
             return None;
         }
+        debug_assert!(!self.watch.is_guarded(), "a sleeping thread ends the calm");
         let from = self.core.p2p.common.ops.expected().info.peer?;
         let driver = self.driver.peer_turns()?;
-        let vain = (0..LOOKS).find(|_| driver.progress_from(from, &mut self.core) > 0)?;
-        self.looks += if vain == 0 { LATE } else { 1 };
-        self.core.p2p.common.note_events(1);
-        // Another message of the peer has ended the calm, and may have left something to post.
-        (self.core.p2p.common.calm == CalmState::Calm).then_some(())
+        for vain in 0..LOOKS {
+            if driver.progress_from(from, &mut self.core)? > 0 {
+                self.core.p2p.common.note_events(1);
+                // Another message of the peer has ended the calm, and may have left something to post.
+                return (self.core.p2p.common.calm == CalmState::Calm).then_some(vain);
+            }
+        }
+        None
     }
 
     /// Returns true if a message can be sent without any check of what is rare, and without anything to do afterwards.
@@ -239,8 +247,7 @@ impl PointToPoint {
         is_at_work && nothing_waits && none_lost && self.is_plain()
     }
 
-    /// Posts a receive behind those that wait, and keeps the calm. Returns false, and posts at most the expected receive, if a
-    /// message waits.
+    /// Posts a receive behind those that wait, and keeps the calm. Returns false, and posts nothing, if a message waits.
     #[inline(never)]
     fn post_calmly(&mut self, op: OpId) -> bool {
         let is_alone = self.common.calm != CalmState::Expecting || post_expected(self);
@@ -248,7 +255,8 @@ impl PointToPoint {
     }
 }
 
-/// Posts the expected receive, and keeps the calm. Returns false, and leaves it expected, if a message waits.
+/// Posts the expected receive, and keeps the calm. Returns false, and leaves it expected, if a message waits. The end of the calm
+/// then posts it.
 #[inline(never)]
 fn post_expected(p2p: &mut PointToPoint) -> bool {
     let expected = p2p.common.ops.give_up_expected();

@@ -91,7 +91,7 @@ pub(crate) struct Engine {
     retired_driver: Option<Box<RetiredDriver>>,
     pub(crate) core: EngineCore,
     pub(crate) watch: SleepWatch,
-    /// Messages found by [`look_for_expected`](Self::look_for_expected) since the last turn that it has asked for.
+    /// Messages found by [`look_for_expected`](Self::look_for_expected) since it last asked for a turn.
     looks: u32,
 }
 

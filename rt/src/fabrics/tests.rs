@@ -250,8 +250,10 @@ fn every_rank_hears_why_there_is_no_common_network() {
     for rank in start(on_two_nodes(), settings) {
         let why = rank.refusal();
         for part in [
-            "(RIPSTOP_TCP_IFACE names nothing0",
-            &format!("tcp: not by {}", called(3)),
+            &format!(
+                "tcp: not by {} (RIPSTOP_TCP_IFACE names nothing0",
+                called(3)
+            ),
             "verbs: ",
             "portals: ",
         ] {

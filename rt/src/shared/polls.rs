@@ -64,8 +64,11 @@ impl RuntimeShared {
             return None;
         }
         // If this thread drives the runtime, nothing that looks in vain need be set up before the first look.
-        let has_come = executor::drives(self) && engine.look_for_expected();
-        let disturbed = !has_come && self.make_turns_for(op, &mut engine);
+        let disturbed = if executor::drives(self) && engine.look_for_expected(false) {
+            engine.watch.count_turn()
+        } else {
+            self.make_turns_for(op, &mut engine)
+        };
         let taken = take(&mut engine.core);
         self.finish(engine);
         if disturbed {
@@ -120,8 +123,10 @@ impl RuntimeShared {
                 }
                 break;
             }
-            // If another thread wants the engine, its turns are as good.
-            if engine.look_for_expected() || self.engine.is_wanted() {
+            if self.engine.is_wanted() {
+                break; // the turns of another thread are as good
+            }
+            if engine.is_expected(op) && engine.look_for_expected(true) {
                 break;
             }
             hint::spin_loop();

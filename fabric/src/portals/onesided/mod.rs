@@ -426,12 +426,12 @@ impl PortalsCommands {
     ///
     /// Credits are returned immediately. A late completion finds no operation, and the completion queue has extra places for such
     /// events. Memory that the library may still access is not reused.
-    pub(super) fn give_up_under_way(&mut self, transport: &mut PortalsTransport, rank: u32) {
+    pub(super) fn give_up_in_flight(&mut self, transport: &mut PortalsTransport, rank: u32) {
         let goes_on = transport.resources.ni.goes_on;
         let peer = transport.peer_mut(rank);
-        let under_way = std::mem::take(&mut peer.under_way);
+        let in_flight = std::mem::take(&mut peer.in_flight);
         let slots = peer.outbox.abandon_in_flight();
-        transport.room.give_back(under_way);
+        transport.room.give_back(in_flight);
         for (slot, flies) in slots {
             if goes_on && flies {
                 transport.resources.pool.lose(slot);
@@ -488,8 +488,8 @@ impl PortalsCommands {
         };
         let peer = to.and_then(|to| transport.peers.get_mut(to as usize));
         // An operation that was given up may still complete. Its credit has been returned already.
-        if let Some(peer) = peer.filter(|peer| peer.under_way > 0) {
-            peer.under_way -= 1;
+        if let Some(peer) = peer.filter(|peer| peer.in_flight > 0) {
+            peer.in_flight -= 1;
             transport.room.give_back(1);
         }
     }

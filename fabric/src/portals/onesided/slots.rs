@@ -97,11 +97,11 @@ impl PortalsRmaSlots {
 
     /// Returns the operations in flight to a rank, without those that wait for a retry.
     pub(super) fn towards(&self, rank: u32) -> Vec<(u32, PortalsRmaCommand)> {
-        let under_way = (0..).zip(&self.slots).filter_map(|(slot, entry)| {
+        let in_flight = (0..).zip(&self.slots).filter_map(|(slot, entry)| {
             let work = entry.work.filter(|work| work.to == rank)?;
             Some((slot, work))
         });
-        under_way
+        in_flight
             .filter(|(slot, _)| !self.later.contains(slot))
             .collect()
     }

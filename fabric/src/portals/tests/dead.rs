@@ -163,7 +163,7 @@ fn pieces_of_long_commands_give_their_credits_back_where_operations_to_the_dead_
             rank.transport.room.credits() == rank.transport.resources.credits
         });
         assert_eq!(
-            world.rank(0).transport.peer(1).under_way,
+            world.rank(0).transport.peer(1).in_flight,
             0,
             "{family}: a piece is still counted"
         );
@@ -359,7 +359,7 @@ fn commands_towards_the_dead_keep_no_slots() {
 }
 
 #[test]
-fn no_lists_are_taken_where_what_is_under_way_to_the_dead_does_not_end() {
+fn no_lists_are_taken_where_what_is_in_flight_to_the_dead_does_not_end() {
     for family in FAMILIES {
         let mut world = World::published(family, 2, 64);
         let lists = world.rank(0).abilities.lists;

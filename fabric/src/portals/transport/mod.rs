@@ -205,7 +205,7 @@ impl PortalsTransport {
     pub(super) fn spend_credit(&mut self, to: u32) {
         self.room.spend();
         if !self.resources.ni.ends_to_dead {
-            self.peer_mut(to).under_way += 1;
+            self.peer_mut(to).in_flight += 1;
         }
     }
 

@@ -85,7 +85,7 @@ impl Traffic {
 
 fn check_that_nothing_is_left(cluster: &Cluster) {
     let world = cluster.lock();
-    let wire = world.wire.as_ref().map_or(0, |wire| wire.under_way());
+    let wire = world.wire.as_ref().map_or(0, |wire| wire.in_flight());
     assert_eq!((world.packets.len(), wire), (0, 0), "something leaked");
     assert!(world.heap.is_empty());
 }

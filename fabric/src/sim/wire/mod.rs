@@ -119,7 +119,7 @@ impl SimWire {
 
     /// Returns how many things are in flight, are kept for retransmission, wait for a connection, or hold a slot.
     #[cfg(test)]
-    pub(super) fn under_way(&self) -> usize {
+    pub(super) fn in_flight(&self) -> usize {
         let kept: usize = self.flows.iter().map(|(_, lane)| lane.sender.len()).sum();
         let slots: u32 = self.pools.values().map(|(pool, _)| pool.used()).sum();
         let dialling = self.connections.as_ref().map_or(0, SimConnections::waiting);

@@ -32,7 +32,7 @@ pub(in super::super) struct DatagramQp {
     /// Number of datagrams sent so far. Datagrams that the device does not copy lie behind the receive buffers.
     sent: usize,
     /// Datagrams not known to have left, and those of them that no completion will report.
-    under_way: u32,
+    in_flight: u32,
     unsignaled: u32,
     /// True while closing: each datagram asks for a completion.
     pub(in super::super) ends: bool,
@@ -79,7 +79,7 @@ impl DatagramQp {
             longest,
             buffer_len,
             sent: 0,
-            under_way: 0,
+            in_flight: 0,
             unsignaled: 0,
             ends: false,
             missing: Vec::new(),
@@ -108,7 +108,7 @@ impl DatagramQp {
     fn open_again(&mut self) {
         // Datagrams that left well before the device gave up may never be reported.
         let untold = if self.flushes { 0 } else { self.unsignaled };
-        let all_back = self.under_way <= untold && self.missing.len() == RECEIVES as usize;
+        let all_back = self.in_flight <= untold && self.missing.len() == RECEIVES as usize;
         if !self.broken || !all_back {
             return;
         }
@@ -118,20 +118,20 @@ impl DatagramQp {
             .and_then(|()| self.qp.open_datagrams(port, qkey, psn))
             .is_ok()
         {
-            (self.under_way, self.unsignaled) = (0, 0);
+            (self.in_flight, self.unsignaled) = (0, 0);
             (self.broken, self.flushes) = (false, false);
             self.give_all();
         }
     }
 
     pub(in super::super) const fn has_room(&self) -> bool {
-        self.under_way < SENDS
+        self.in_flight < SENDS
     }
 
     /// Pretends that the queue is full and the device reports nothing.
     #[cfg(test)]
     pub(in super::super) const fn hang(&mut self) {
-        self.under_way = u32::MAX / 2;
+        self.in_flight = u32::MAX / 2;
     }
 
     pub(in super::super) const fn longest(&self) -> usize {
@@ -140,7 +140,7 @@ impl DatagramQp {
 
     /// Returns true if every datagram that asks for a completion has left.
     pub(in super::super) const fn have_left(&self) -> bool {
-        self.under_way == self.unsignaled || self.broken
+        self.in_flight == self.unsignaled || self.broken
     }
 
     /// Sends bytes, or drops them if there is no room.
@@ -186,14 +186,14 @@ impl DatagramQp {
             solicited: true,
         }])?;
         self.sent += 1;
-        self.under_way += 1;
+        self.in_flight += 1;
         self.unsignaled = if signaled { 0 } else { covers };
         Ok(())
     }
 
     /// Forgets the route to a peer, because it has changed.
     fn leave_way(&mut self, peer: WorldRank) {
-        if self.under_way == 0 {
+        if self.in_flight == 0 {
             self.left.clear();
         }
         let left = self.ways.remove(&peer);
@@ -204,7 +204,7 @@ impl DatagramQp {
     pub(in super::super) fn handle_sent(&mut self, over: &IbvWc) {
         let covers = u32::try_from(over.wr_id).unwrap_or(u32::MAX);
         let covers = if self.flushes { 1 } else { covers };
-        self.under_way = self.under_way.saturating_sub(covers);
+        self.in_flight = self.in_flight.saturating_sub(covers);
         if over.status != WC_SUCCESS {
             self.flushes = true;
             self.give_up();

@@ -143,7 +143,7 @@ impl CollectivePart<'_> {
             };
             let (ops, buffers) = (run.ops(), run.buffers);
             let offloaded = run.execution.task_lists();
-            let is_touched = offloaded.is_some_and(|offloaded| offloaded.is_under_way());
+            let is_touched = offloaded.is_some_and(|offloaded| offloaded.is_in_flight());
             if is_touched
                 || ops
                     .iter()

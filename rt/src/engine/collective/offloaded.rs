@@ -102,7 +102,7 @@ impl OffloadedRun {
     }
 
     /// Returns true if the driver may still access the program's memory.
-    pub(super) fn is_under_way(&self) -> bool {
+    pub(super) fn is_in_flight(&self) -> bool {
         self.posted.is_some() && !self.is_over(true)
     }
 }
@@ -215,9 +215,9 @@ impl CollectiveProgress<'_> {
 
     /// Handles progress of the lists. Returns the error if the program fails.
     fn hear(&mut self, run: &mut ProgramRun, code: ListToken) -> Option<ErrorKind> {
-        let under_way =
+        let in_flight =
             |offloaded: &&mut OffloadedRun| offloaded.ending.is_none() && !offloaded.over;
-        let offloaded = run.execution.task_lists_mut().filter(under_way)?;
+        let offloaded = run.execution.task_lists_mut().filter(in_flight)?;
         let entry = self.part.programs.slots.get(&offloaded.slot)?;
         let posted = offloaded.posted.as_mut()?;
         let (driver, slot) = (&mut *self.driver, &entry.slot);
@@ -293,8 +293,8 @@ impl ProgramTable {
     pub(in crate::engine) fn awaited_listed(&self) -> impl Iterator<Item = WorldRank> {
         let runs = self.runs.iter().flatten();
         let runs = runs.filter_map(|run| Some((run, run.execution.task_lists()?)));
-        let under_way = runs.filter(|(run, offloaded)| run.failed.is_none() && !offloaded.over);
-        under_way.flat_map(|(run, offloaded)| {
+        let in_flight = runs.filter(|(run, offloaded)| run.failed.is_none() && !offloaded.over);
+        in_flight.flat_map(|(run, offloaded)| {
             let from = run.sources();
             let entry = self.slots.get(&offloaded.slot);
             let posted = offloaded.posted.as_ref().zip(entry);

@@ -59,7 +59,8 @@ impl EngineCommons {
             OpState::AwaitsPacking(landed) if landed.source == rank => {
                 self.complete_op(header.op, Ok(landed));
             }
-            OpState::Done(_) => {} // the receiver has seen that it is packed when it asked
+            // The receiver has seen that it is packed when it asked, or has given up.
+            OpState::Done(_) | OpState::Failed => {}
             _ => self.refused += 1,
         }
     }

@@ -111,7 +111,7 @@ impl CommAgreements {
         }
         // Keep a communicator whose agreement is in progress, because other ranks wait for this rank's messages.
         let by_ctx = &self.by_ctx;
-        let is_over = |ctx: &u32| by_ctx.get(ctx).is_none_or(|it| !it.machine.is_under_way());
+        let is_over = |ctx: &u32| by_ctx.get(ctx).is_none_or(|it| !it.machine.is_in_flight());
         if let Some(oldest) = self.left.iter().position(is_over)
             && let Some(gone) = self.left.remove(oldest)
         {
@@ -291,7 +291,7 @@ impl RecoveryPart<'_> {
         if agreement.as_deref_mut().is_some_and(reminded) {
             return self.say_agreed(header.ctx);
         }
-        let calls = agreement.is_some_and(|it| it.machine.is_under_way());
+        let calls = agreement.is_some_and(|it| it.machine.is_in_flight());
         let stays =
             self.common.leaving && self.common.promised == 0 || self.common.is_kept_by_sends();
         if !calls && (self.common.has_left(header.ctx) || stays) {
@@ -386,7 +386,7 @@ impl RecoveryPart<'_> {
                 common.peers.control(to, &header);
             }
         }
-        common.awaited_peers_changed |= machine.is_under_way(); // the agreement may wait for other ranks than before
+        common.awaited_peers_changed |= machine.is_in_flight(); // the agreement may wait for other ranks than before
         self.note_unwanted(ctx);
     }
 }

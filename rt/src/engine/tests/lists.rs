@@ -507,7 +507,7 @@ fn a_peer_that_counts_too_much_fails_a_program_which_is_taken_back_first() {
 }
 
 #[test]
-fn a_peer_that_counts_for_a_task_that_is_under_way_fails_its_program() {
+fn a_peer_that_counts_for_a_task_that_is_in_flight_fails_its_program() {
     let two = Two::new();
     *two.scripts[1].lock().unwrap() = Lines {
         watched: vec![two.ends()],

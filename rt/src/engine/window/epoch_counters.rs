@@ -39,7 +39,7 @@ pub(crate) struct EpochCounters {
     /// Twice the number of the neighbor's exposures that this rank has accessed, plus one while the last access is in progress.
     accesses: AtomicU64,
     /// This rank's operations in flight on the neighbor's memory that go through the engine.
-    under_way: AtomicU32,
+    in_flight: AtomicU32,
     /// True while this rank holds the lock of the neighbor's memory.
     inside: AtomicBool,
     /// True once the neighbor is down. Threads then go to the engine, which returns the error.
@@ -164,7 +164,7 @@ impl EpochCounters {
     /// Returns true if none of this rank's operations that go through the engine is in flight on the neighbor's memory.
     #[inline]
     pub(crate) fn is_quiet(&self) -> bool {
-        self.under_way.load(Acquire) == 0
+        self.in_flight.load(Acquire) == 0
     }
 
     /// Returns true if this rank holds the lock of the neighbor's memory.
@@ -267,12 +267,12 @@ impl EpochCounters {
     }
 
     pub(super) fn operation_begins(&self) {
-        self.under_way.fetch_add(1, Relaxed);
+        self.in_flight.fetch_add(1, Relaxed);
     }
 
     /// Ends an operation and returns true if it was the last in flight.
     pub(super) fn operation_ends(&self) -> bool {
-        self.under_way.fetch_sub(1, Release) == 1
+        self.in_flight.fetch_sub(1, Release) == 1
     }
 
     pub(super) fn set_inside(&self, inside: bool) {
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn an_access_is_over_though_the_next_is_under_way() {
+    fn an_access_is_over_though_the_next_is_in_flight() {
         let counters = EpochCounters::default();
         counters.note_posted(2);
         assert!(counters.begin() && !counters.has_ended(1));

@@ -35,7 +35,7 @@ pub(super) struct WindowFences {
     /// Round that the last fence is in.
     round: usize,
     /// True while the last fence is in progress.
-    under_way: bool,
+    in_flight: bool,
     /// World rank for which the last fence waits.
     awaited: Option<WorldRank>,
     /// True if the last fence ends the epoch.
@@ -85,12 +85,12 @@ impl AwaitedFenceCounter {
 impl WindowFences {
     /// Returns the rank for which the fence in progress waits.
     pub(super) fn awaited(&self) -> Option<WorldRank> {
-        self.awaited.filter(|_| self.under_way)
+        self.awaited.filter(|_| self.in_flight)
     }
 
     /// Returns the number of fences that this rank has passed.
     pub(super) fn passed(&self) -> u64 {
-        self.come - u64::from(self.under_way)
+        self.come - u64::from(self.in_flight)
     }
 
     pub(super) fn counter(&self, round: usize) -> Option<&LocalCounter> {
@@ -133,7 +133,7 @@ impl WindowProgress<'_> {
         let Some(fences) = self.part.windows.fences(id) else {
             return FenceMethod::Counted;
         };
-        if fences.failed.is_none() && !mem::replace(&mut fences.under_way, true) {
+        if fences.failed.is_none() && !mem::replace(&mut fences.in_flight, true) {
             fences.come += 1;
             fences.endings += u64::from(ending);
             (fences.round, fences.ending) = (0, ending);
@@ -170,11 +170,11 @@ impl WindowProgress<'_> {
         loop {
             let fences = self.part.windows.fences(id)?;
             if let Some(failed) = fences.failed {
-                fences.under_way = false;
+                fences.in_flight = false;
                 return Some(Err(failed.error(me)));
             }
             let Some((after, before)) = partners(&group, me, fences.round) else {
-                fences.under_way = false;
+                fences.in_flight = false;
                 return Some(Ok(()));
             };
             let awaited = if !self.say_gate(id, after) {
@@ -260,7 +260,7 @@ impl WindowProgress<'_> {
             come: 0,
             endings: 0,
             round: 0,
-            under_way: false,
+            in_flight: false,
             awaited: None,
             ending: false,
             failed: lacks.then_some(FenceFailure::NoMemory),

@@ -119,7 +119,7 @@ impl AgreeProtocol {
     /// Calls for an agreement, to which this rank contributes `value`. Returns the number of the round, which begins
     /// after those called before.
     pub(crate) fn begin(&mut self, value: AgreeValue) -> u32 {
-        let ahead = usize::from(self.is_under_way()) + self.calls.len();
+        let ahead = usize::from(self.is_in_flight()) + self.calls.len();
         let ahead = u32::try_from(ahead).expect("fewer than 2^32 calls in progress");
         let number = self.number.wrapping_add(ahead);
         self.calls.push_back(value);
@@ -189,14 +189,14 @@ impl AgreeProtocol {
     }
 
     /// Returns true if this rank has called and not yet returned.
-    pub(crate) fn is_under_way(&self) -> bool {
+    pub(crate) fn is_in_flight(&self) -> bool {
         self.round.mine.is_some()
     }
 
     /// Returns the ranks whose message this rank waits for.
     pub(crate) fn awaited(&self) -> impl Iterator<Item = usize> {
         let leader = self.leader();
-        let under_way = self.is_under_way();
+        let in_flight = self.is_in_flight();
         let waits = move |rank: &usize| {
             let said = if leader == self.me {
                 let said = self.round.keeping.as_ref().unwrap_or(&self.round.heard);
@@ -204,7 +204,7 @@ impl AgreeProtocol {
             } else {
                 *rank != leader
             };
-            under_way && !said && *rank != self.me && !self.down.contains(*rank)
+            in_flight && !said && *rank != self.me && !self.down.contains(*rank)
         };
         (0..self.size).filter(waits)
     }
@@ -221,7 +221,7 @@ impl AgreeProtocol {
 
     /// Enters the next round if this rank has called for it.
     fn go_on(&mut self) {
-        while !self.is_under_way()
+        while !self.is_in_flight()
             && let Some(mut value) = self.calls.pop_front()
         {
             value.down.join(&self.down);

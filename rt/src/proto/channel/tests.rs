@@ -58,7 +58,7 @@ struct Faults {
 
 #[derive(Default)]
 struct Link {
-    under_way: BTreeMap<(u64, u64), Wire>,
+    in_flight: BTreeMap<(u64, u64), Wire>,
     posted: u64,
 }
 
@@ -69,13 +69,13 @@ impl Link {
             if !random.percent(faults.drop) {
                 let due = now + 1 + random.below(faults.late + 1);
                 self.posted += 1;
-                self.under_way.insert((due, self.posted), wire.clone());
+                self.in_flight.insert((due, self.posted), wire.clone());
             }
         }
     }
 
     fn arrival(&mut self, now: u64) -> Option<Wire> {
-        let first = self.under_way.first_entry()?;
+        let first = self.in_flight.first_entry()?;
         (first.key().0 <= now).then(|| first.remove())
     }
 }
@@ -167,7 +167,7 @@ impl End {
         self.sent == self.to_send
             && self.received == expected
             && self.channel.unacked_len() == 0
-            && self.out.under_way.is_empty()
+            && self.out.in_flight.is_empty()
     }
 }
 

@@ -141,7 +141,7 @@ fn tcp(found: &Result<String, String>) -> CheckFinding {
             CHECK,
             found,
             "jobs on several nodes need an address that the other nodes reach",
-            "nothing for jobs on this machine alone; otherwise give the container a network, or name an interface in \
+            "jobs on this machine alone need nothing; for others, give the container a network, or name an interface in \
              RIPSTOP_TCP_IFACE",
         ),
         Ok(found) => CheckFinding::ok(CHECK, found).varying(),
@@ -152,7 +152,7 @@ fn tcp(found: &Result<String, String>) -> CheckFinding {
             if why.contains("RIPSTOP_TCP_IFACE") {
                 "name an interface that is up in RIPSTOP_TCP_IFACE, or unset it"
             } else {
-                "nothing for jobs on this machine alone; otherwise set an interface up, or give the container a network"
+                "jobs on this machine alone need nothing; for others, set an interface up, or give the container a network"
             },
         ),
     }
