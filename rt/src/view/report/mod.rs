@@ -19,10 +19,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub use self::rank_state::RankState;
 use self::{
-    rank_standing::RankStanding,
+    rank_standing::{COMPUTES_PERCENT, RankStanding},
     verdict::verdict,
     wait_graph::WaitGraph,
-    words::{age, describe, rank_set, seconds, sleep_reason, sleeps},
+    words::{RUNS_NAMED, age, computes, describe, rank_runs, seconds, sleep_reason, sleeps},
 };
 use super::{FlightRecord, layout::RankView};
 
@@ -248,12 +248,16 @@ fn groups(job: &ObservedJob, graph: &WaitGraph<'_>, wants_all: bool) -> Vec<Stri
     }
     let mut groups: Vec<_> = groups.into_iter().collect();
     groups.sort_by_key(|(_, ranks)| (usize::MAX - ranks.len(), ranks[0]));
-    let most = if wants_all { usize::MAX } else { GROUPS_MAX };
+    let (most, runs) = if wants_all {
+        (usize::MAX, usize::MAX)
+    } else {
+        (GROUPS_MAX, RUNS_NAMED)
+    };
     let left = groups.len().saturating_sub(most);
     let mut lines: Vec<String> = groups
         .iter()
         .take(most)
-        .map(|(clauses, ranks)| group_line(job, graph, clauses, ranks))
+        .map(|(clauses, ranks)| group_line(job, graph, clauses, ranks, runs))
         .collect();
     if left > 0 {
         lines.push(format!(
@@ -297,7 +301,9 @@ fn group_line(
     graph: &WaitGraph<'_>,
     clauses: &[String],
     ranks: &[u32],
+    runs: usize,
 ) -> String {
+    let named = rank_runs(ranks, runs);
     let oldest = ranks
         .iter()
         .filter_map(|rank| graph.waits_since(*rank))
@@ -306,22 +312,13 @@ fn group_line(
         format!(", for {}", age(job.now, since))
     });
     let what = clauses.join("; ");
-    match ranks {
-        [only] => format!("  rank {only}: {what}{ago}"),
-        _ if !matches!(graph.standing(ranks[0]), Some(RankStanding::Waiting)) => {
-            format!(
-                "  {} ({} of {}): {what}{ago}",
-                rank_set(ranks),
-                ranks.len(),
-                job.size
-            )
-        }
-        _ => format!(
-            "  {} ({} of {}) wait together: {what}{ago}",
-            rank_set(ranks),
-            ranks.len(),
-            job.size
-        ),
+    let together = match graph.standing(ranks[0]) {
+        Some(RankStanding::Waiting) => " wait together",
+        _ => "",
+    };
+    match ranks.len() {
+        1 => format!("  {named}: {what}{ago}"),
+        count => format!("  {named} ({count} of {}){together}: {what}{ago}", job.size),
     }
 }
 
@@ -363,6 +360,11 @@ fn clauses(
             "asleep outside of the runtime{}",
             sleep_reason(sleeps_in)
         )),
+        RankStanding::Computing { percent } if *percent < COMPUTES_PERCENT => {
+            let mut clauses = vec![computes(*percent)];
+            clauses.extend(idle("awake"));
+            clauses
+        }
         RankStanding::Computing { percent } => idle(&format!("awake, {percent} % of a processor")),
         RankStanding::InKernel { function } => idle(&format!("in the kernel ({function})")),
         RankStanding::Stopped => vec!["stopped".to_owned()],

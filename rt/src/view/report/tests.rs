@@ -5,6 +5,7 @@ use super::{
         layout::{RankView, ViewHead},
     },
     JobStanding, ObservedJob, ObservedRank, ProcessState, StuckReport,
+    words::{rank_runs, rank_set},
 };
 
 const SECOND: u64 = 1_000_000_000;
@@ -761,11 +762,135 @@ fn a_rank_that_is_ready_to_run_and_gets_no_processor_is_not_said_to_sleep() {
         sleeps_in: String::new(),
         is_running: true,
     };
+    let report = report(ranks);
+    let sentence = "was ready to run in two looks, and got 0 % of a processor: other processes, or a limit of the container, \
+                    may take it";
     assert_eq!(
-        report(ranks).verdict,
-        "verdict: rank 1 has been ready to run for 42 s, and gets 0 % of a processor, because other processes use the \
-         processors; 1 rank waits for it"
+        report.verdict,
+        format!("verdict: rank 1 {sentence}; 1 rank waits for it")
     );
+    let line = format!("\n  rank 1: {sentence}; no operation in flight, awake, for 42.0 s\n");
+    assert!(report.text().contains(&line), "{}", report.text());
+}
+
+#[test]
+fn a_rank_of_another_part_of_a_split_is_not_said_to_lack_a_collective_of_this_part() {
+    let told = |same_part: bool| {
+        let mut ranks = vec![
+            rank(0, 4, vec![wait(WaitKind::RecvPacking, Some(2), "", 88)]),
+            rank(1, 4, Vec::new()),
+            rank(2, 4, vec![wait(WaitKind::Collective, None, "barrier", 40)]),
+            rank(3, 4, Vec::new()),
+        ];
+        for (number, rank) in ranks.iter_mut().enumerate() {
+            for view in rank.view.iter_mut().chain(&mut rank.before) {
+                view.snapshot.waits.iter_mut().for_each(|wait| {
+                    if wait.is_collective() {
+                        wait.comm = 6;
+                    }
+                });
+                view.snapshot.comms.push(PublishedComm {
+                    comm: 6,
+                    size: 2,
+                    members: if same_part { 1 } else { number as u64 / 2 },
+                    next: 17 + u32::from(number == 2),
+                    last: String::new(),
+                });
+            }
+        }
+        report(ranks).text()
+    };
+    let uncalled = "barrier #17 of communicator 6, src/step.rs:40, which rank 0 has not called";
+    let (same, other) = (told(true), told(false));
+    assert!(same.contains(uncalled), "{same}");
+    assert!(!other.contains("which rank 0 has not called"), "{other}");
+}
+
+#[test]
+fn ranks_of_another_part_of_a_split_are_not_named_among_those_that_call_in_another_order() {
+    let call = |number: u32| {
+        let comm = if number == 1 { 0 } else { 6 };
+        let mut barrier = wait(WaitKind::Collective, None, "barrier", 40);
+        barrier.comm = comm;
+        let mut rank = rank(number, 4, vec![barrier]);
+        for view in rank.view.iter_mut().chain(&mut rank.before) {
+            view.snapshot.comms[0].next = 17 + u32::from(comm == 0);
+            view.snapshot.comms.push(PublishedComm {
+                comm: 6,
+                size: 2,
+                members: u64::from(number / 2),
+                next: 17 + u32::from(comm == 6),
+                last: String::new(),
+            });
+        }
+        rank
+    };
+    assert_eq!(
+        report((0..4).map(call).collect()).verdict,
+        "verdict: rank 0 calls barrier #17 of communicator 6 (src/step.rs:40) first, rank 1 barrier #17 of communicator 0 \
+         (src/step.rs:40): same order on all ranks"
+    );
+}
+
+#[test]
+fn the_rank_with_the_fewest_messages_is_one_that_is_seen_and_has_sent_the_fewest() {
+    let peer = |rank, sent, received| PublishedPeer {
+        rank,
+        sent,
+        received,
+    };
+    let mut ranks = vec![
+        rank(0, 4, vec![wait(WaitKind::Recv, None, "", 88)]),
+        elsewhere(1, 4),
+        elsewhere(2, 4),
+        elsewhere(3, 4),
+    ];
+    let sent = [0, 9, 5, 0]; // rank 3 cannot be seen
+    for (rank, sent) in ranks.iter_mut().zip(sent) {
+        if let Ok(view) = &mut rank.view {
+            view.snapshot.peers = match rank.rank {
+                0 => vec![peer(1, 0, 4), peer(2, 0, 5), peer(3, 0, 0)],
+                _ => vec![peer(0, sent, 0)],
+            };
+        }
+    }
+    ranks[3].view = Err("it cannot be read".to_owned());
+    let verdict = report(ranks).verdict;
+    let fewest = "; rank 2 has sent it 5, the fewest (parts of collectives count), all received";
+    assert!(verdict.contains(fewest), "{verdict}");
+}
+
+#[test]
+fn a_creation_has_the_same_name_wherever_it_is_told() {
+    let call =
+        |number, kind, name| rank(number, 2, vec![wait(kind, None, name, u64::from(number))]);
+    let report = report(vec![
+        call(0, WaitKind::Collective, "barrier"),
+        call(1, WaitKind::Creation, "free of window 3"),
+    ]);
+    assert_eq!(
+        report.verdict,
+        "verdict: rank 0 calls barrier #17 (src/step.rs:0), rank 1 calls free of window 3 (src/step.rs:1): all ranks must call \
+         the same"
+    );
+    let line = "  rank 1: free of window 3 of communicator 0, src/step.rs:1, for ";
+    assert!(report.text().contains(line), "{}", report.text());
+}
+
+#[test]
+fn a_long_set_of_ranks_is_shortened() {
+    let even: Vec<u32> = (0..10).map(|rank| rank * 2).collect();
+    assert_eq!(rank_set(&even[..8]), "ranks 0,2,4,6,8,10,12,14");
+    assert_eq!(
+        rank_set(&even[..9]),
+        "ranks 0,2,4,6,8,10,12,14 and 1 more rank"
+    );
+    let with_run: Vec<u32> = even.iter().copied().chain(100..200).collect();
+    assert_eq!(
+        rank_set(&with_run),
+        "ranks 0,2,4,6,8,10,12,14 and 102 more ranks"
+    );
+    assert!(rank_runs(&with_run, usize::MAX).ends_with(",16,18,100-199"));
 }
 
 #[test]

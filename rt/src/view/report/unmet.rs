@@ -7,7 +7,7 @@ use super::{
     ObservedJob,
     verdict::{PUBLISHES_NOTHING, does_instead, since},
     wait_graph::WaitGraph,
-    words::{self, beside, bytes, call, describe, rank_set, tag},
+    words::{self, beside, bytes, describe, numbered, rank_set, tag},
 };
 
 /// Ranks whose waiters are counted before one of them is named.
@@ -174,12 +174,10 @@ fn call_line(graph: &WaitGraph<'_>, rank: u32, wait: &PublishedWait, peer: u32) 
         1 => ("has", "it".to_owned()),
         _ => ("have", format!("rank {peer}")),
     };
-    let number = wait.tag.filter(|_| wait.kind == WaitKind::Collective);
-    let number = number.map_or_else(String::new, |number| format!(" #{number}"));
     format!(
-        "{} {verb} not called {}{number} of communicator {}{}; {it} {}{}",
+        "{} {verb} not called {} of communicator {}{}; {it} {}{}",
         rank_set(&missing),
-        call(wait).0,
+        numbered(wait),
         wait.comm,
         beside(wait),
         does_instead(graph, peer, rank),
@@ -198,12 +196,12 @@ pub(super) fn other_message(graph: &WaitGraph<'_>, rank: u32, wait: &PublishedWa
     })
 }
 
-/// Returns the rank that has sent `rank` the fewest messages among those that may send what it awaits, unless all have sent as
-/// many, or it is not known.
+/// Returns the rank that has sent `rank` the fewest messages among those with a snapshot that may send what it awaits, unless
+/// all have sent as many, or it is not known.
 fn fewest_sent(graph: &WaitGraph<'_>, rank: u32, wait: &PublishedWait) -> Option<u32> {
     let senders = graph.hub_members(rank, wait).into_iter();
-    let counts = senders.filter(|sender| *sender != rank);
-    let counts = counts.map(|sender| Some((graph.exchanged(rank, sender)?.received, sender)));
+    let seen = senders.filter(|sender| *sender != rank && graph.snapshot(*sender).is_some());
+    let counts = seen.map(|sender| Some((sent_count(graph, sender, rank)?.0, sender)));
     let counts: Vec<(u32, u32)> = counts.collect::<Option<_>>()?;
     let (least, sender) = *counts.iter().min()?;
     (counts.iter().any(|(count, _)| *count > least)).then_some(sender)
@@ -220,16 +218,20 @@ fn untaken_count(graph: &WaitGraph<'_>, from: u32, to: u32) -> u64 {
         .fold(0, u64::saturating_add)
 }
 
+/// Returns how many messages `from` has sent to `to`, and how many of these have not arrived; `None` if that is not known.
+fn sent_count(graph: &WaitGraph<'_>, from: u32, to: u32) -> Option<(u32, u32)> {
+    let received = graph.exchanged(to, from)?.received;
+    // The view of a rank that computes may be older.
+    let on_way = graph.on_way(from, to)?.max(0).cast_unsigned();
+    Some((received.wrapping_add(on_way), on_way))
+}
+
 /// Returns how many messages `from` has sent to `to`, and what has become of them.
 /// `fewest` is a clause beside the number.
 fn sent(graph: &WaitGraph<'_>, from: u32, to: u32, fewest: &str) -> String {
-    let received = graph.exchanged(to, from).map(|peer| peer.received);
-    let (Some(on_way), Some(received)) = (graph.on_way(from, to), received) else {
+    let Some((sent, on_way)) = sent_count(graph, from, to) else {
         return "none that fits".to_owned();
     };
-    // The view of a rank that computes may be older.
-    let on_way = on_way.max(0);
-    let sent = received.wrapping_add(on_way.cast_unsigned());
     let stored = untaken_count(graph, from, to);
     let messages = match sent {
         0 => return "it none".to_owned(),

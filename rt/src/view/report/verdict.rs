@@ -10,8 +10,8 @@ use super::{
     wait_cycle::wait_cycle,
     wait_graph::WaitGraph,
     words::{
-        beside, collective, describe, grouped, rank_set, seconds, sleep_reason, sleeps, waiters,
-        whole_seconds,
+        beside, collective, computes, describe, grouped, numbered, rank_set, seconds, sleep_reason,
+        sleeps, waiters, whole_seconds,
     },
 };
 
@@ -174,14 +174,14 @@ fn computing(job: &ObservedJob, graph: &WaitGraph<'_>, awaited: &BTreeSet<u32>) 
     });
     let (count, rank, percent) =
         computing.max_by_key(|&(count, rank, _)| (count, u32::MAX - rank))?;
-    let age = age_of(job, graph, rank);
     if percent < COMPUTES_PERCENT {
         return Some(format!(
-            "verdict: rank {rank} has been ready to run for {age}, and gets {percent} % of a processor, because other processes \
-             use the processors{}",
+            "verdict: rank {rank} {}{}",
+            computes(percent),
             waiters(count)
         ));
     }
+    let age = age_of(job, graph, rank);
     // It may call the runtime: `is_done` and `try_probe` do not wait.
     Some(format!(
         "verdict: rank {rank} computes for {age} without awaiting communication ({percent} % of a processor){}{}{}",
@@ -304,37 +304,38 @@ fn calls(ranks: &[u32], wait: &PublishedWait) -> String {
 fn crossed(graph: &WaitGraph<'_>) -> Option<String> {
     let is_collective = |wait: &PublishedWait| wait.is_collective();
     let cycle = graph.cycle(|_, wait| is_collective(wait))?;
-    let [(_, one), (_, other)] = cycle[..] else {
+    let [(rank, one), (next, other)] = cycle[..] else {
         return None;
     };
     if one.comm == other.comm {
         return None;
     }
-    let side = |wait: &PublishedWait| {
+    let side = |member: u32, wait: &PublishedWait| {
+        let key = graph.hub_key(member, wait);
         let in_it = graph.ranks().map(|(rank, _)| rank).filter(|rank| {
             let first = graph
                 .holding(*rank)
                 .into_iter()
                 .find(|held| is_collective(held));
-            first.is_some_and(|first| (first.comm, first.tag) == (wait.comm, wait.tag))
+            first.is_some_and(|first| graph.hub_key(*rank, first) == key)
         });
         in_it.collect::<Vec<u32>>()
     };
     let call = |wait: &PublishedWait| {
-        let (verb, number) = (super::words::call(wait).0, wait.tag.unwrap_or(0));
         format!(
-            "{verb} #{number} of communicator {}{}",
+            "{} of communicator {}{}",
+            numbered(wait),
             wait.comm,
             beside(wait)
         )
     };
-    let first = side(one);
+    let first = side(rank, one);
     let verb = if first.len() == 1 { "calls" } else { "call" };
     Some(format!(
         "{} {verb} {} first, {} {}: same order on all ranks",
         rank_set(&first),
         call(one),
-        rank_set(&side(other)),
+        rank_set(&side(next, other)),
         call(other)
     ))
 }
@@ -400,8 +401,8 @@ pub(super) fn does_instead(graph: &WaitGraph<'_>, rank: u32, waiting: u32) -> St
     let holding = graph.holding(rank);
     let uncalled = holding.first().and_then(|wait| {
         let number = wait.tag.filter(|_| wait.is_collective())?;
-        let is_member = graph.comm(waiting, wait.comm).is_some();
-        (is_member && !graph.has_begun(waiting, wait, number)).then_some(())
+        let is_shared = graph.share(rank, waiting, wait.comm);
+        (is_shared && !graph.has_begun(waiting, wait, number)).then_some(())
     });
     match uncalled {
         Some(()) => format!("{does}, which rank {waiting} has not called"),
@@ -420,9 +421,7 @@ pub(super) fn does(graph: &WaitGraph<'_>, rank: u32) -> String {
         (Some(RankStanding::Elsewhere { sleeps_in }), _) => {
             format!("sleeps outside of the runtime{}", sleep_reason(sleeps_in))
         }
-        (Some(RankStanding::Computing { percent }), _) => {
-            format!("computes ({percent} % of a processor)")
-        }
+        (Some(RankStanding::Computing { percent }), _) => computes(*percent),
         (Some(RankStanding::InKernel { function }), _) => format!("is in the kernel ({function})"),
         (Some(RankStanding::Stopped), _) => "is stopped".to_owned(),
         (Some(RankStanding::Starting), _) => "has not joined the job".to_owned(),
@@ -458,13 +457,14 @@ fn rest(job: &ObservedJob, graph: &WaitGraph<'_>, standing: JobStanding) -> (Job
         let line = "verdict: it is not known what the ranks do, because no view can be read";
         return (standing, line.to_owned());
     }
-    let computes = graph.ranks().find_map(|(rank, standing)| match standing {
+    let computing = graph.ranks().find_map(|(rank, standing)| match standing {
         RankStanding::Computing { percent } => Some((rank, *percent)),
         _ => None,
     });
-    if let (Some((rank, percent)), JobStanding::Stuck) = (computes, standing) {
+    if let (Some((rank, percent)), JobStanding::Stuck) = (computing, standing) {
         let line = format!(
-            "verdict: rank {rank} computes ({percent} % of a processor), and no rank waits for it"
+            "verdict: rank {rank} {}; no rank waits for it",
+            computes(percent)
         );
         return (standing, line);
     }

@@ -262,6 +262,12 @@ impl<'a> WaitGraph<'a> {
             .find(|known| known.comm == comm)
     }
 
+    /// Returns true if two ranks are members of the same communicator with this number, which all parts of a split have.
+    pub(super) fn share(&self, one: u32, other: u32, comm: u32) -> bool {
+        let key_of = |rank| self.comm(rank, comm).map(key);
+        key_of(one).is_some_and(|known| key_of(other) == Some(known))
+    }
+
     /// Returns how many messages `rank` has exchanged with `peer`; `None` if that is not known.
     pub(super) fn exchanged(&self, rank: u32, peer: u32) -> Option<PublishedPeer> {
         let snapshot = self.snapshot(rank)?;

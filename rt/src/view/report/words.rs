@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use super::super::{PublishedSleep, PublishedWait, StoredGroup, WaitKind, layout::RankView};
+use super::{
+    super::{PublishedSleep, PublishedWait, StoredGroup, WaitKind, layout::RankView},
+    rank_standing::COMPUTES_PERCENT,
+};
 
 impl RankView {
     /// Returns a clause about what a rank that has ended did last: `in recv from rank 2, ..` or `after recv from rank 2, ..`, if
@@ -31,9 +34,10 @@ pub(in crate::view) fn describe(wait: &PublishedWait, relative_to: Option<u32>) 
     let number = wait.tag.unwrap_or(0);
     match wait.kind {
         WaitKind::Collective => {
-            let (verb, arguments) = call(wait);
-            let arguments = arguments.map_or_else(String::new, |words| format!(" ({words})"));
-            format!("{verb} #{number}{arguments} of communicator {comm}{at}")
+            let arguments = call(wait)
+                .1
+                .map_or_else(String::new, |words| format!(" ({words})"));
+            format!("{}{arguments} of communicator {comm}{at}", numbered(wait))
         }
         WaitKind::Agree => format!("agree on communicator {comm}{at}"),
         WaitKind::Creation => {
@@ -95,12 +99,19 @@ pub(super) fn call(wait: &PublishedWait) -> (&str, Option<&str>) {
     }
 }
 
+/// Returns the name of a collective and its number: `barrier #3`. Creations have none: `free of window 3`.
+pub(super) fn numbered(wait: &PublishedWait) -> String {
+    let verb = call(wait).0;
+    let number = wait.tag.filter(|_| wait.kind == WaitKind::Collective);
+    number.map_or_else(|| verb.to_owned(), |number| format!("{verb} #{number}"))
+}
+
 /// Returns a collective as verdicts name it.
 pub(super) fn collective(wait: &PublishedWait) -> String {
-    let (verb, arguments) = call(wait);
-    let number = wait.tag.unwrap_or(0);
-    let arguments = arguments.map_or_else(String::new, |words| format!("{words}, "));
-    format!("{verb} #{number} ({arguments}{})", wait.at)
+    let arguments = call(wait)
+        .1
+        .map_or_else(String::new, |words| format!("{words}, "));
+    format!("{} ({arguments}{})", numbered(wait), wait.at)
 }
 
 /// Returns a wait in the middle of a verdict: `sends to 1 (src/a.rs:10)`.
@@ -176,6 +187,18 @@ fn at(wait: &PublishedWait) -> String {
     }
 }
 
+/// Returns what a rank does that uses this share of a processor, or was ready to use one.
+pub(super) fn computes(percent: u32) -> String {
+    if percent < COMPUTES_PERCENT {
+        format!(
+            "was ready to run in two looks, and got {percent} % of a processor: other processes, or a limit of the container, \
+             may take it"
+        )
+    } else {
+        format!("computes ({percent} % of a processor)")
+    }
+}
+
 /// Returns what a rank does that awaits a sleep of the runtime. `is_again` is true if it awaited another sleep before.
 pub(super) fn sleeps(sleep: &PublishedSleep, is_again: bool) -> String {
     let time = Duration::from_nanos(sleep.nanos);
@@ -218,8 +241,16 @@ const SLEEP_REASONS: [(&str, &str); 14] = [
     ("poll_schedule", "waiting for descriptors"),
 ];
 
-/// Formats ranks as sets: `rank 3`, `ranks 0-2,4-6`.
+/// Runs of ranks that are named.
+pub(super) const RUNS_NAMED: usize = 8;
+
+/// Formats ranks in ascending order as sets: `rank 3`, `ranks 0-2,4-6`. Names the first runs, and the number of the others.
 pub(super) fn rank_set(ranks: &[u32]) -> String {
+    rank_runs(ranks, RUNS_NAMED)
+}
+
+/// Formats ranks in ascending order as sets, of which it names at most `most`.
+pub(super) fn rank_runs(ranks: &[u32], most: usize) -> String {
     let mut runs: Vec<(u32, u32)> = Vec::new();
     for &rank in ranks {
         match runs.last_mut() {
@@ -229,6 +260,7 @@ pub(super) fn rank_set(ranks: &[u32]) -> String {
     }
     let words: Vec<String> = runs
         .iter()
+        .take(most)
         .map(|(first, last)| {
             if first == last {
                 first.to_string()
@@ -238,7 +270,13 @@ pub(super) fn rank_set(ranks: &[u32]) -> String {
         })
         .collect();
     let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
-    format!("{noun} {}", words.join(","))
+    let others = runs.iter().skip(most);
+    let others = match others.map(|(first, last)| last - first + 1).sum::<u32>() {
+        0 => String::new(),
+        1 => " and 1 more rank".to_owned(),
+        count => format!(" and {count} more ranks"),
+    };
+    format!("{noun} {}{others}", words.join(","))
 }
 
 /// Formats a number with a space before each three digits: `1 204`.
