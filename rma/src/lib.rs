@@ -89,6 +89,13 @@
 //!     window.local_mut()[0] = 1.0;
 //! }
 //! ```
+//! A lock of a window that is not passive:
+//! ```compile_fail,E0599
+//! async fn lock(window: &ripstop_rma::Window<f64>) -> ripstop_rt::Result<()> {
+//!     window.lock_shared(1).await?;
+//!     Ok(())
+//! }
+//! ```
 #![forbid(unsafe_code)]
 
 mod access;

@@ -80,10 +80,10 @@ pub trait TaskLists {
     /// that are ready when posted do not count as waiting. Room is an event, as for [`Driver::post`](super::Driver::post).
     ///
     /// The caller must keep the memory that tasks touch alive until counters show that they are done, or until
-    /// [`Sink::failed`](super::Sink::failed).
+    /// [`Sink::failed`].
     ///
-    /// The token is handed back in [`Sink::triggered`](super::Sink::triggered) when all tasks of this list have begun, or in
-    /// [`Sink::failed`](super::Sink::failed). Lists with the same token belong together: the first task that fails takes all of
+    /// The token is handed back in [`Sink::triggered`] when all tasks of this list have begun, or in
+    /// [`Sink::failed`]. Lists with the same token belong together: the first task that fails takes all of
     /// them back, and no task with this token begins until the token is canceled. A failed task may still have counted, but no
     /// watch reports that count before the failure is reported.
     fn post_list(&mut self, tasks: &[TriggeredTask], token: CommandToken) -> bool;
@@ -134,7 +134,7 @@ pub trait TagMatching {
     /// Lends memory to the next message that this peer posts with this tag, if header length and body fit the offer.
     ///
     /// Returns true if the driver accepted the memory. The driver then owns it until
-    /// [`Sink::placed`](super::Sink::placed) or [`Sink::returned`](super::Sink::returned) names the token, until
+    /// [`Sink::placed`] or [`Sink::returned`] names the token, until
     /// [`take_back`](Self::take_back) returns true, or until the driver is dropped.
     ///
     /// Messages that arrived earlier, or that arrive by another path, are handed to the sink as usual and leave the memory
@@ -142,7 +142,7 @@ pub trait TagMatching {
     fn offer(&mut self, from: WorldRank, offer: TagBuffer) -> bool;
 
     /// Asks for lent memory back. Returns true if it belongs to the caller again. Otherwise
-    /// [`Sink::placed`](super::Sink::placed) or [`Sink::returned`](super::Sink::returned) will name the token later, even if the
+    /// [`Sink::placed`] or [`Sink::returned`] will name the token later, even if the
     /// peer fails.
     fn take_back(&mut self, token: CommandToken) -> bool;
 }
