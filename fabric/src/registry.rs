@@ -25,13 +25,13 @@ pub fn driver_settings() -> impl Iterator<Item = &'static DriverSetting> {
     SETTINGS.iter().copied()
 }
 
-/// Returns variables that begin like settings of drivers and are none.
+/// Returns variables whose names begin like settings of drivers, but which are no settings.
 pub fn other_variables() -> impl Iterator<Item = &'static str> {
     let all = PROVIDERS.iter();
     all.flat_map(|provider| provider.other_variables().iter().copied())
 }
 
-/// Returns the prefixes by which threads of drivers and of their libraries are known.
+/// Returns the prefixes of the names of threads that drivers and their libraries start.
 pub fn thread_prefixes() -> impl Iterator<Item = &'static str> {
     let all = PROVIDERS.iter();
     all.flat_map(|provider| provider.thread_prefixes().iter().copied())
@@ -58,7 +58,7 @@ pub struct FabricSelection {
 }
 
 impl FabricSelection {
-    /// Returns the selection of this name.
+    /// Returns the selection of this name, or `None` if there is none.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         let found = SELECTIONS.iter().find(|(known, _)| known == name);
@@ -129,7 +129,7 @@ impl FabricSelection {
         self.within_node
     }
 
-    /// Returns true if the ranks of one node communicate through shared memory only.
+    /// Returns true for `auto` and for shared memory alone: a job on one node then communicates through shared memory only.
     #[must_use]
     pub fn is_shared_memory(self) -> bool {
         self.provider.is_none_or(|at| at == 0)

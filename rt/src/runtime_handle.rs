@@ -18,8 +18,8 @@ use crate::{
 
 /// A handle of a [`Runtime`](crate::Runtime): everything that can be done with it, except closing it.
 ///
-/// Made by [`Comm::runtime`]. Handles are cheap to clone, and any thread may use them. A handle does not keep the rank in
-/// its job: after the runtime has closed, operations fail with [`ErrorKind::Closed`](crate::ErrorKind::Closed).
+/// [`Comm::runtime`] makes it. Handles are cheap to clone, and any thread may use them. A handle does not keep the rank in its
+/// job: after the runtime has closed, operations fail with [`ErrorKind::Closed`](crate::ErrorKind::Closed).
 #[derive(Clone)]
 pub struct RuntimeHandle {
     pub(crate) shared: Arc<RuntimeShared>,
@@ -78,8 +78,8 @@ impl RuntimeHandle {
         executor::spawn(&self.shared, future)
     }
 
-    /// Returns a future that drives the runtime and runs its tasks forever. Spawn it on tokio, and await operations in any task
-    /// of tokio.
+    /// Returns a future that drives the runtime and runs its tasks until the runtime is closed. Spawn it on tokio, and await
+    /// operations in any task of tokio.
     ///
     /// # Errors
     /// The system refused the file descriptor on which the future sleeps.
@@ -133,8 +133,8 @@ impl RuntimeHandle {
         self.shared.counters.snapshot()
     }
 
-    /// Returns the operations that are in flight on this rank, those that futures wait for first. At most 800. O(operations +
-    /// messages that no receive has taken).
+    /// Returns the operations that are in flight on this rank, at most 800 of them. Those that futures wait for come first. The
+    /// call takes O(operations + messages that no receive has taken).
     ///
     /// ```
     /// # let runtime = ripstop_rt::Runtime::init()?;
@@ -153,7 +153,8 @@ impl RuntimeHandle {
         waits.into_iter().map(OperationInFlight::new).collect()
     }
 
-    /// Returns the processor time that the progress agent has used. `None` without an agent, or if the system does not report it.
+    /// Returns the processor time that the progress agent has used, or `None` if there is no agent or the system does not report
+    /// the time.
     ///
     /// ```
     /// # let runtime = ripstop_rt::Runtime::init()?;

@@ -38,7 +38,7 @@ const EXAMPLES: [(&str, &[&str]); 27] = [
     ("write_one_file", &["numbers.bin"]),
 ];
 
-/// The file with which each number of ranks continues after the one before.
+/// The file from which the run with each number of ranks continues after the run before it.
 const CHECKPOINT: &str = "checkpoint.bin";
 
 const RANKS: [&str; 3] = ["1", "2", "4"];
@@ -49,8 +49,9 @@ pub(crate) fn run(gate: &mut StepRunner) -> Result<(), String> {
     run_all(gate)
 }
 
-/// Runs the command of the README, word for word, like a user: built as in an empty folder, and not optimized. A folder of its
-/// own also keeps this long build from holding up the steps beside it, which take turns with builds in their folder.
+/// Runs the command of the README, word for word, as a user would: the example is built as in an empty folder, without
+/// optimizations. A folder of its own also keeps this long build from holding up the steps beside it, which take turns with
+/// builds in their folder.
 pub(crate) fn run_of_readme(gate: &mut StepRunner) -> Result<(), String> {
     let readme = "ripstop run -n 4 --example halo -- --n 32 --steps 200";
     let words: Vec<&str> = readme.split(' ').collect();
@@ -80,7 +81,7 @@ pub(crate) fn run_all(gate: &mut StepRunner) -> Result<(), String> {
     draw(gate, &built)
 }
 
-/// Checks outputs that people do not read as text: the picture, and JSON lines.
+/// Runs an example with the outputs that people do not read as text, JSON lines and a picture, and checks the picture.
 fn draw(gate: &mut StepRunner, built: &Path) -> Result<(), String> {
     let picture = built.join("examples/p3dfft.png");
     let path = picture.display().to_string();

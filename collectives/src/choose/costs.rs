@@ -13,8 +13,8 @@ use crate::{
 /// not count the memory of each message at its receiver, which grows with the group.
 const FLAT_MAX: usize = 16;
 
-/// Time per message, besides its bytes, if it does not land in a collective slot, where the receiver polls for it. From
-/// `all_reduce` of 32 and 64 KiB by two ranks, in one round and in two.
+/// Time per message, besides its bytes, if it does not land in a collective slot, where the receiver polls for it. The number
+/// is from `all_reduce` of 32 and 64 KiB by two ranks, in one round and in two.
 const MEETING_NS: f64 = 2000.0;
 
 impl Algorithm for Barrier {
@@ -327,7 +327,7 @@ fn kary(model: &GroupModel<'_>, arity: usize, bytes: f64) -> f64 {
     total_ns
 }
 
-/// Returns the time from rank to rank in a chain; the slowest link sets the pace.
+/// Returns the time from rank to rank in a chain; the slowest link limits the rate of segments.
 fn chain(model: &GroupModel<'_>, bytes: f64, segments: usize) -> f64 {
     if model.size == 1 {
         return 0.0;
@@ -367,7 +367,8 @@ fn rabenseifner(model: &GroupModel<'_>, bytes: f64) -> f64 {
     halving(model, bytes, |d| d) + regather(model, bytes) + model.if_folded(bytes)
 }
 
-/// Returns the time to exchange and combine halves of the vector. `distance` is that of the round in which 1/(2d) of it moves.
+/// Returns the time to exchange and combine halves of the vector. `distance(d)` is the distance of the ranks in the round in
+/// which they exchange 1/(2d) of it.
 fn halving(model: &GroupModel<'_>, bytes: f64, distance: impl Fn(usize) -> usize) -> f64 {
     let round = |d: usize| {
         let part = bytes / (2 * d) as f64;
@@ -376,7 +377,7 @@ fn halving(model: &GroupModel<'_>, bytes: f64, distance: impl Fn(usize) -> usize
     merging(model, bytes) + powers(model.power()).map(round).sum::<f64>()
 }
 
-/// Returns the time of the way back after a [`halving`].
+/// Returns the time to gather all parts of the vector again after a [`halving`].
 fn regather(model: &GroupModel<'_>, bytes: f64) -> f64 {
     let rounds = powers(model.power());
     rounds

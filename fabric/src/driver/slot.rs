@@ -8,7 +8,7 @@
 pub struct SlotName {
     /// First number: all messages of one context of the caller share it.
     pub ctx: u32,
-    /// Second number: grows from message to message of one context.
+    /// Second number: it grows from message to message of one context.
     pub tag: u32,
 }
 

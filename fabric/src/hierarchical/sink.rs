@@ -12,7 +12,7 @@ pub(super) struct LevelSink<'a> {
     pub(super) node_peers: &'a NodePeers,
     pub(super) down_ranks: &'a mut Vec<WorldRank>,
     pub(super) pending_down: &'a mut Vec<(WorldRank, DownCause)>,
-    /// Places of living neighbors that the network has lost.
+    /// Places of living neighbors that the network does not reach any more.
     pub(super) unreachable: &'a mut Vec<WorldRank>,
 }
 
@@ -39,7 +39,7 @@ impl LevelSink<'_> {
         }
     }
 
-    /// Records that a neighbor is down. It is reported when the network has nothing more of it.
+    /// Records that a neighbor is down. The neighbor is reported when the network has nothing more from it.
     fn lose(&mut self, peer: WorldRank, how: DownCause) {
         if !self.down_ranks.contains(&peer) {
             self.down_ranks.push(peer);

@@ -30,7 +30,8 @@ impl MemoryRegion {
             offset.is_multiple_of(WIDE),
             "16 bytes at {offset} are not aligned"
         );
-        // These two loads check the range. A value that is torn between them is equal to none, or to the present one.
+        // These two loads check the range. If another rank writes between them, the exchange fails and returns the present
+        // value, unless the torn value happens to be equal to it.
         let halves = [0, WIDE / 2].map(|half| self.atomic_u64(offset + half).load(Relaxed));
         let mut old: u128 = bytemuck::cast(halves);
         loop {
@@ -53,8 +54,8 @@ impl MemoryRegion {
         let [mut low, mut high]: [u64; 2] = bytemuck::cast(expected);
         // SAFETY: the processor has the instruction. The word is inside the mapping, which starts at a page, so it is aligned,
         // and it is writable: `update_wide` has asked for its halves as atomics. All access to shared words is atomic. The
-        // compiler keeps `rbx` for itself, so it is put back. The address is in `rdi`: the compiler may choose `rbx` for an
-        // operand that can be in any register, and the first instruction overwrites that.
+        // compiler keeps `rbx` for itself, so the code restores it. The address is in `rdi`: the compiler may choose `rbx` for
+        // an operand that can be in any register, and the first instruction overwrites that.
         unsafe {
             std::arch::asm!(
                 "xchg {new_low}, rbx",

@@ -13,7 +13,7 @@
 
 use crate::driver::{ADDRESS_MAX, LINK_KIND_MAX};
 
-/// Networks that a rank offers, or why it does not.
+/// Networks that a rank knows, each with its address there or the reason why it does not offer the network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct OfferRecord<'a>(Vec<(&'a str, OfferedAddress<'a>)>);
 
@@ -134,7 +134,7 @@ impl<'a> RecordReader<'a> {
         }
     }
 
-    /// Takes bytes behind their number.
+    /// Takes a byte with a length, and as many bytes as it says.
     fn counted(&mut self, max: usize) -> Result<&'a [u8], &'static str> {
         let len = usize::from(self.byte().ok_or(CUT)?);
         if len > max {
@@ -158,7 +158,7 @@ fn is_name(name: &[u8]) -> bool {
     (1..=NAME_MAX).contains(&name.len()) && name.iter().all(u8::is_ascii_graphic)
 }
 
-/// Returns a text of another process, which errors show.
+/// Returns a text of another process. It must be printable, because errors show it.
 fn printable(text: &[u8]) -> Result<&str, &'static str> {
     let text = str::from_utf8(text).ok();
     text.filter(|text| !text.contains(char::is_control))
@@ -168,10 +168,11 @@ fn printable(text: &[u8]) -> Result<&str, &'static str> {
 const FORMAT: [u8; 4] = *b"net\x01";
 const CUT: &str = "it ends too early";
 const ELLIPSIS: &str = "…";
-/// Most networks of which a record tells.
+/// Most networks in a record.
 pub(super) const NETWORKS_MAX: usize = 3;
 const NAME_MAX: usize = 16;
-/// Every rank repeats its reasons for all others, so they are short. The rank itself has the whole text.
+/// Most bytes of a reason. Every rank sends its reasons to all others, so they are short. The rank itself has the whole
+/// text.
 const REASON_MAX: usize = 120;
 /// Most bytes of a record.
 pub const RECORD_MAX: usize =

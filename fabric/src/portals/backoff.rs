@@ -1,10 +1,10 @@
-//! Back-off timer for resources whose availability is never signaled. Pure.
+//! Backoff timer for resources whose availability is never signaled. The code is pure.
 //!
 //! A library does not signal when it has room or releases an object, and a peer does not signal when it has an entry. A thread
-//! that waits for one of these sleeps briefly at first and then longer each time. So each sleep is at most as long as the wait so
-//! far, and at most 4 ms. A thread that makes turns without sleeping retries in its turns.
+//! that waits for one of these sleeps briefly at first and then longer each time. So each sleep is at most 64 µs longer than the
+//! wait so far, and at most 4 ms. A thread that makes turns without sleeping retries in its turns.
 
-/// Back-off state of a rank.
+/// Backoff state of a rank.
 #[derive(Debug, Default)]
 pub(super) struct BackoffTimer {
     /// Consecutive sleeps that lasted to their end.
@@ -17,7 +17,7 @@ pub(super) struct BackoffTimer {
     asks: bool,
     /// Turns that could have been made during the sleep that this turn has ended.
     slept: u32,
-    /// Same as `slept`, until a refusal has been weighted with it.
+    /// Same as `slept`, until the first refusal of this turn has taken it as its weight.
     uncounted: u32,
 }
 
@@ -78,7 +78,7 @@ impl BackoffTimer {
 
 /// First sleep: 64 µs, about what falling asleep and waking up cost. A turn takes about 1 µs.
 const NAP_US: u32 = 64;
-/// Doublings of a sleep, to 4 ms. Longer waits are for a peer that may be dead or stopped.
+/// Most doublings of a sleep, which is then 4 ms long. Longer waits are for a peer that may be dead or stopped.
 const LONGER_MAX: u32 = 6;
 const PS_PER_US: u64 = 1_000_000;
 /// Turns between expensive retries. A retry at a peer costs both ranks a packet, and a refused call is only worth repeating after

@@ -1,4 +1,4 @@
-//! Match bits: what an adapter that matches messages compares. Pure functions.
+//! Match bits: what an adapter that matches messages compares. The functions are pure.
 //!
 //! ```text
 //!   wide      kind:4 | context:20 | endpoint:8 | tag:32     the adapter also compares which process sends: Portals
@@ -57,18 +57,18 @@ pub enum TagLayout {
     Narrow,
 }
 
-/// Bits to compare, and those that may differ.
+/// The bits of the messages that a receive accepts, and which of them may differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs, reason = "two numbers with names")]
 pub struct TagPattern {
-    /// Bits to compare.
+    /// Bits that a message must have, except where `ignored` has ones.
     pub bits: u64,
-    /// Bits that may differ.
+    /// Has a one for each bit that may differ.
     pub ignored: u64,
 }
 
 impl TagLayout {
-    /// Returns the bits of a message, or `None` if it does not fit.
+    /// Returns the bits of a message, or `None` if one of its fields does not fit.
     #[must_use]
     pub const fn bits(self, envelope: TagEnvelope) -> Option<u64> {
         let TagEnvelope { kind, source, tag } = envelope;
@@ -87,7 +87,7 @@ impl TagLayout {
         Some(bits)
     }
 
-    /// Returns the message with these bits.
+    /// Returns the fields of the message that has these bits.
     #[must_use]
     pub fn envelope(self, bits: u64) -> TagEnvelope {
         let (context_len, source_len, tag_len) = self.lengths();

@@ -66,7 +66,7 @@ impl CongestionRule {
 
     /// Sets the congestion control of connections that will arrive from these addresses, if it is the same for all.
     ///
-    /// A connection that began with BBR is paced for ever, so it is better to have it begin with another.
+    /// A connection that began with BBR is paced forever, so it is better to have it begin with another.
     pub(super) fn apply_to_listener(
         &self,
         listener: &OwnedFd,

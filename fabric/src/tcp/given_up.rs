@@ -146,7 +146,7 @@ impl SocketEntry {
         }
         if self.readable {
             match receive(socket, &mut [0]) {
-                // A peer says nothing here, so bytes come from another program, which could go on for ever.
+                // A peer says nothing here, so bytes come from another program, which could go on forever.
                 Ok(_) => return Ok(false),
                 Err(why) if why.kind() == io::ErrorKind::WouldBlock => self.readable = false,
                 Err(why) => return Err(why),

@@ -4,10 +4,10 @@
 //! [`PreparedVerbs::connect`] makes the driver. Two ranks connect when one has something for the other, or at the start if the
 //! connection policy says so. A connection is one reliable queue pair on each side, or one for each device if there are several.
 //!
-//! `VerbsCore` is a rank. It owns components with private state, and does what concerns several of them: connections, turns
-//! and the end. A call of a component goes by a view (`OneSidedCommands`, `DatagramExchange`, `SendFlow`) that lists what the
-//! component uses of the rank. A component calls nothing of `VerbsCore`: it answers with values, or leaves marks in the
-//! `LinkTable` that are looked at after the call, or in the turn.
+//! `VerbsCore` is the state of one rank. It owns components with private state, and does what concerns several of them:
+//! connections, turns and the end. A call of a component goes by a view (`OneSidedCommands`, `DatagramExchange`, `SendFlow`) that
+//! lists what the component uses of the rank. A component calls nothing of `VerbsCore`: it answers with values, or leaves marks
+//! in the `LinkTable` that `VerbsCore` reads after the call, or in the turn.
 //!
 //! Modules, by task:
 //!
@@ -30,7 +30,7 @@
 //! * Events and the end: `async_events` (events of devices), `srq_drain` (receives held by a retired queue pair), `diagnose`
 //!   (reasons of failures), `close`.
 //! * Base: `core` (state of a rank), `turn` (one pass of progress), `objects` (owned objects of the library), `library`, `abi`
-//!   (the header of the library), `layout` (tests it), `slab`.
+//!   (the header of the library), `layout` (tests `abi`), `slab`.
 
 mod abi;
 mod address;
@@ -100,10 +100,10 @@ use crate::{
     timer::RetryTimer,
 };
 
-/// A rank on devices that speak verbs.
+/// The driver of one rank on devices that support verbs.
 ///
-/// Dropping it waits for posted commands to leave, for up to [`VerbsConfig::linger`]. If some are left then, a background thread
-/// goes on with them for a few more seconds.
+/// Dropping the driver waits for posted commands to leave, for up to [`VerbsConfig::linger`]. If some are left then, a background
+/// thread goes on with them for a few more seconds.
 #[derive(Debug)]
 pub struct Verbs {
     /// `None` only during `drop`.
@@ -331,7 +331,7 @@ impl Drop for Verbs {
         if !core.release_memory() {
             return; // dropping `core` here closes the devices, which ends the requests that still touch memory
         }
-        // Continue in another thread: a peer that has not answered yet may be a rank of this one.
+        // Continue in another thread: a peer that has not answered yet may be a rank that runs in this thread.
         let rest = std::thread::Builder::new().name("verbs-close".to_owned());
         let _without_a_thread_it_is_lost = rest.spawn(move || core.finish(LINGER_MAX));
     }

@@ -1,7 +1,8 @@
-//! Names of regions. A rank that meets a name for the first time asks its owner, which answers when it has given the name.
+//! Names of regions. A rank that uses a name for the first time asks the owner of the name, which answers when it has given the
+//! name.
 //!
-//! If the name was taken back, the owner says so, and counts by it fail because their counter no longer exists. Puts and gets
-//! wait on, as they do for a name that is never given, until they are canceled or the owner is down.
+//! If the name was taken back, the owner says so, and counts by it fail because their counter no longer exists. Puts and gets go
+//! on waiting, as they do for a name that is never given, until they are canceled or the owner is down.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -59,7 +60,8 @@ impl VerbsCore {
         }
     }
 
-    /// Takes a name back. Peers that know it are notified, so commands in flight by then may still arrive.
+    /// Takes a name back, and notifies the peers that know it. Commands that peers post before the notice reaches them may still
+    /// arrive.
     pub(super) fn unname(&mut self, name: u64) {
         for peer in self.names.take_back(name) {
             self.links
@@ -136,7 +138,7 @@ impl NamedRegions {
         Some(given.region.clone())
     }
 
-    /// Handles that a peer asks for a name. Returns false if it asks for too many.
+    /// Handles a peer's request for a name. Returns false if it asks for too many.
     pub(super) fn handle_ask(
         &mut self,
         peer: WorldRank,
@@ -152,7 +154,8 @@ impl NamedRegions {
         may
     }
 
-    /// Answers which region a name has or that it was taken back, or will answer when the name is given.
+    /// Answers which region a name has, or that the name was taken back. If the name was not given yet, the answer follows when
+    /// it is.
     pub(super) fn answer(
         &mut self,
         peer: WorldRank,
@@ -176,7 +179,7 @@ impl NamedRegions {
         }
     }
 
-    /// Repeats the answers among `control_queue`, which were not sent before the connection was taken down.
+    /// Repeats the answers among `words`, which were not sent before the connection was taken down.
     pub(super) fn requeue_answers(
         &mut self,
         peer: WorldRank,
@@ -233,12 +236,13 @@ impl NamedRegions {
     }
 }
 
-/// Names that a rank may wait for from another at a time. Each is of a region that the asker has, too, or had when it asked,
-/// since canceled lists leave names behind that are never given.
+/// Names that a rank may wait for from another at a time. Each name is of a region that the asking rank has, too, or had when it
+/// asked, because canceled lists leave names behind that are never given.
 pub(super) const ASKED_MAX: usize = 2 * SLOTS as usize;
 
-/// Withdrawn names that are remembered. These are more than a rank usually withdraws while a peer still counts for them, such as
-/// for the communicators that it leaves. A peer that asks for an older one waits, as for a name that is still to come.
+/// Most names that were taken back and are remembered. A rank usually takes back fewer while a peer still counts by them, such
+/// as those of communicators that the peer leaves. A peer that asks for an older name waits, as for a name that is still to
+/// come.
 const GONE_MAX: usize = 256;
 
 #[cfg(test)]

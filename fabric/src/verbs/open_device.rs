@@ -146,7 +146,7 @@ fn given(indices: &[u8], devices: usize) -> io::Result<Vec<Option<u8>>> {
 fn timeout(patience: Duration) -> u8 {
     let units = patience.as_nanos() / (4096 * u128::from(TRIES));
     let exponent = units.checked_ilog2().unwrap_or(0);
-    // The value 0 would mean to retry for ever, and the field has five bits.
+    // The value 0 would mean to retry forever, and the field has five bits.
     u8::try_from(exponent.clamp(1, 31)).unwrap_or(31)
 }
 
@@ -155,9 +155,9 @@ pub(super) fn least(all: impl Iterator<Item = u32>) -> u32 {
     all.min().unwrap_or(0)
 }
 
-/// Requests in flight to all peers together.
+/// Most requests in flight to all peers together.
 const SENDS: u32 = 4096;
-/// Bytes of one request. Requests behind it wait for all of it.
+/// Most bytes of one request, because the requests behind it wait until all of it was sent.
 const PIECE_MAX: usize = 8 << 20;
 
 #[cfg(test)]

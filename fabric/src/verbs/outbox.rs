@@ -1,7 +1,8 @@
 //! Requests in flight from this rank, and the memory that they use.
 //!
-//! A queue pair works in order, so short messages ask for no completion of their own. Every so often one does, and covers those
-//! before it. No more requests are posted than the completion queue has room for, so it never overruns.
+//! A queue pair works in order, so short messages ask for no completion of their own. One of every few messages does, and its
+//! completion covers the messages before it. No more requests are posted than the completion queue has room for, so it never
+//! overruns.
 
 use std::{collections::VecDeque, io, ops::Range, sync::Arc};
 
@@ -42,8 +43,9 @@ pub(super) struct VerbsOutbox {
 #[derive(Debug)]
 pub(super) struct RailSendQueue {
     pub(super) cq: Arc<VerbsCq>,
-    /// Requests that may still complete, and the most there may be.
+    /// Requests that may still complete.
     used: u32,
+    /// Most requests that may be in flight.
     room: u32,
 }
 
@@ -51,7 +53,7 @@ pub(super) struct RailSendQueue {
 #[derive(Debug)]
 pub(super) struct QpFlight {
     pub(super) to: PeerLane,
-    /// Requests that complete with it. Known when it is posted.
+    /// Number of requests that complete with this flight. It is set when the flight is posted.
     pub(super) requests: u32,
     pub(super) content: FlightContent,
     /// Number of messages and control words that have arrived when the flight completes, if they are kept until then.
@@ -152,7 +154,7 @@ impl VerbsOutbox {
         self.lanes[lane].used += requests;
     }
 
-    /// Counts off requests that have completed, or never will.
+    /// Subtracts requests that have completed, or never will.
     pub(super) fn subtract(&mut self, lane: usize, requests: u32) {
         self.lanes[lane].used -= requests;
     }
@@ -180,7 +182,7 @@ impl VerbsOutbox {
             .sum()
     }
 
-    /// Drops completions of a queue pair that was destroyed, since they are about nothing any more.
+    /// Drops completions of a queue pair that was destroyed, since their requests do not exist any more.
     pub(super) fn forget(&mut self, lane: usize, qpn: u32) {
         while self.take_from(lane) {}
         let is_of_pair = |(of, over): &(usize, IbvWc)| *of == lane && over.qp_num == qpn;
@@ -228,7 +230,7 @@ impl VerbsOutbox {
         !self.chunks.free.is_empty()
     }
 
-    /// Takes a chunk for the bytes of a range, which are copied into it if `copied`.
+    /// Takes a chunk for the bytes of a range. The bytes are copied into it if `copied` is true.
     pub(super) fn bounce(&mut self, range: LocalRange, copied: bool) -> Option<u32> {
         let chunk = self.chunks.free.pop()?;
         if copied {
@@ -309,7 +311,7 @@ impl OutboxPool {
     }
 }
 
-/// Returns the number of a request that completes only if it fails. The number tells the peer.
+/// Returns the number of a request that completes only if it fails. The number contains the peer.
 pub(super) const fn quiet(peer: WorldRank) -> u64 {
     QUIET | peer.0 as u64
 }
@@ -319,7 +321,7 @@ pub(super) fn quiet_peer(id: u64) -> Option<WorldRank> {
     (id & QUIET != 0).then(|| WorldRank(u32::try_from(id & !QUIET).unwrap_or(u32::MAX)))
 }
 
-/// Returns the same request, with a completion of the number `id`.
+/// Returns the same request, which now asks for a completion with the number `id`.
 pub(super) const fn signaled<'a>(work: WorkRequest<'a>, id: u64) -> WorkRequest<'a> {
     WorkRequest {
         id,

@@ -16,14 +16,13 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct VerbsRail {
     pub(super) inbox: VerbsInbox,
-    /// Peer of each queue pair, by number.
+    /// Peer of each queue pair, by the number of the queue pair.
     pub(super) by_qpn: BTreeMap<u32, WorldRank>,
     pub(super) device: RailDevice,
     /// Reason why the device has failed. Its completions may never come, so nothing waits for them, and nothing new is made on
     /// it.
     pub(super) failed: Option<&'static str>,
-    /// True if the device reports when a queue pair that was given up holds no receives any more. `None` if that is not known
-    /// yet.
+    /// True if the device reports when a retired queue pair holds no receives any more. `None` if that is not known yet.
     pub(super) reports_last_wqe: Option<bool>,
     completions: Arc<OwnedFd>,
     events: Arc<OwnedFd>,
@@ -36,7 +35,7 @@ pub(super) struct VerbsRail {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum WakeFilter {
     None,
-    /// Arrivals whose senders asked for that.
+    /// Arrivals whose senders asked to wake this rank.
     Wanted,
     /// All arrivals, and so counts as well.
     All,
@@ -86,11 +85,11 @@ impl VerbsRail {
         [&self.completions, &self.events].map(|fd| WakeSource::Fd(Arc::clone(fd)))
     }
 
-    /// Arms the queues for an event at the next arrival that must wake and, if `sends` is given, at the next completion of a
-    /// request.
+    /// Arms the queues for an event at the next arrival that must wake the thread and, if `sends` is given, at the next
+    /// completion of a request.
     ///
     /// # Errors
-    /// The device's error.
+    /// The device returns an error.
     pub(super) fn notify(&mut self, wakes: WakeFilter, sends: Option<&VerbsCq>) -> io::Result<()> {
         if self.arrivals_armed < wakes {
             self.inbox.cq.notify(wakes == WakeFilter::Wanted)?;
@@ -108,7 +107,7 @@ impl VerbsRail {
         self.sends_armed
     }
 
-    /// Takes an event, whose queue is not armed any more. Returns false if there was none.
+    /// Takes an event, and records that its queue is not armed any more. Returns false if there was none.
     pub(super) fn take_event(&mut self) -> bool {
         if self.arrivals_armed == WakeFilter::None && !self.sends_armed {
             return false;

@@ -1,4 +1,4 @@
-//! Commands that wait for something to become known, each for one thing. Pure.
+//! Queues of commands that wait for something to become known, each command for one thing. The code is pure.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -13,8 +13,8 @@ use ripstop_fabric::shm::{Board, BoardDecision, MeetingPlaces};
 
 use super::{ArrivalGuard, Boot, BootError};
 
-/// Returns the board of the ranks that share memory with this rank, and keeps only these in `boot.node`. The lowest of
-/// them makes the board. Takes one fence. This rank has arrived on the board when this returns.
+/// Returns the board of the ranks that share memory with this rank, and keeps only these in `boot.node`. The lowest of them
+/// creates the board. The call takes one fence, and this rank has arrived on the board when the call returns.
 ///
 /// # Errors
 /// The launcher fails, there is no memory, the board cannot be reached, or ranks do not arrive within `limit`. The
@@ -41,11 +41,12 @@ fn lead(boot: &mut Boot, limit: Duration) -> Result<Board, BootError> {
         arrival.release();
         return Ok(board);
     }
-    // Serves ranks that cannot open the board by its address alone, and tells the others why that fails.
+    // The meeting hands the board to ranks that cannot open it by its address alone. A rank that is refused learns the
+    // reason.
     let meeting = board.meet();
     let apart = gather(boot, &board, &places, limit).inspect_err(|_| {
-        board.fail_absent(); // No rank can arrive any more once the maker has ended.
-        board.decide(BoardDecision::Together); // The ranks that are there live on, and see that this one has failed.
+        board.fail_absent(); // No rank can arrive any more once the creator has ended.
+        board.decide(BoardDecision::Together); // The ranks that have arrived go on, and notice that this one has failed.
     })?;
     drop(meeting);
     if apart.is_empty() {
@@ -137,7 +138,7 @@ fn leave_apart(
     Ok(board)
 }
 
-/// Says once per node which of its ranks share no memory.
+/// Logs, once per node, which of its ranks share no memory with its lowest rank.
 fn report(boot: &Boot, apart: &[u32]) {
     let apart: Vec<String> = apart.iter().map(u32::to_string).collect();
     let (ranks, leader) = (apart.join(", "), boot.rank);
@@ -149,7 +150,7 @@ fn report(boot: &Boot, apart: &[u32]) {
     );
 }
 
-/// Meets the other ranks of the node on the board that their lowest rank has made.
+/// Meets the other ranks of the node on the board that their lowest rank has created.
 fn follow(boot: &mut Boot, limit: Duration) -> Result<Board, BootError> {
     let leader = boot.node.leader();
     let own = MeetingPlaces::of_contained_process();
@@ -178,7 +179,7 @@ fn follow(boot: &mut Boot, limit: Duration) -> Result<Board, BootError> {
     }
 }
 
-/// Makes a board for this rank only.
+/// Creates a board for this rank only.
 fn stay_alone(boot: &mut Boot) -> Result<Board, BootError> {
     boot.split_node(vec![boot.rank]);
     let (board, arrival) = create(boot)?;
@@ -220,6 +221,6 @@ fn unreached(source: std::io::Error) -> BootError {
 /// Character between a board's address and its creator's meeting places.
 const BESIDE: char = '/';
 
-/// Time without a new rank on the board after which its creator reads where the missing ones can be met. More reading would
-/// slow down the start of ranks that share memory.
+/// Time without a new rank on the board after which its creator reads where the missing ones can be met. Reading that earlier
+/// would slow down the start of ranks that share memory.
 const MISSED_AFTER: Duration = Duration::from_millis(20);

@@ -10,7 +10,7 @@ use std::path::Path;
 /// Returns the number of ranks that the file at `path` describes; `None` if this is no such file.
 pub(super) fn ranks(path: &Path) -> Option<u32> {
     if !path.metadata().ok()?.is_file() {
-        return None; // Opening a pipe could take for ever.
+        return None; // Opening a pipe could take forever.
     }
     let mut header = [0; HEADER];
     File::open(path).ok()?.read_exact(&mut header).ok()?;

@@ -17,7 +17,7 @@ pub enum LocalCopy {
 }
 
 impl LocalCopy {
-    /// Returns the work of a program of one rank if it is such a copy.
+    /// Returns the work of a program, or `None` if the program has several ranks or does more than such a copy.
     pub(super) fn of(program: &CollectiveProgram) -> Option<Self> {
         let BufferLens { input, output, .. } = program.lens();
         if program.ranks() != 1 {

@@ -2,8 +2,8 @@
 
 use crate::clock::ClockTime;
 
-/// State that the agent and the application threads share. Guarded by the engine's lock, which both hold for a turn
-/// anyway.
+/// State that the agent and the application threads share. The engine's lock guards it, because both hold that lock for
+/// a turn anyway.
 #[derive(Debug, Default)]
 pub(crate) struct SleepWatch {
     /// Turns made by application threads.
@@ -37,8 +37,8 @@ impl SleepWatch {
         self.agent_sits
     }
 
-    /// Lets the agent take or keep the seat, unless application threads made turns since it saw `seen` of them. Returns
-    /// true if it may.
+    /// Lets the agent take or keep the seat, unless the runtime closes, or application threads made turns since the
+    /// agent saw `seen` of them. Returns true if it may.
     pub(crate) fn let_agent_sit(&mut self, seen: u64) -> bool {
         self.agent_sits = self.turns == seen && !self.closing;
         self.agent_sits

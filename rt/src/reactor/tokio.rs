@@ -20,10 +20,10 @@ use crate::{
 ///
 /// Polls of futures make turns too, for a moment. So do threads in `block_on` and the progress agent, for as long as
 /// they wait. While any of them is active, this task only checks now and then whether that is still so, because two
-/// would disturb each other.
+/// of them that make turns would disturb each other.
 ///
 /// # Errors
-/// The system's error about the descriptor.
+/// The system returns an error about the descriptor.
 pub(crate) async fn drive(shared: Arc<RuntimeShared>) -> io::Result<()> {
     let fd = watch(shared.readable_fd())?;
     let _driving = shared.drivers.task();
@@ -87,7 +87,7 @@ async fn leave_it(shared: &RuntimeShared, mut seen: u64, waits: u32) -> bool {
         let called = poll_fn(|cx| {
             if mem::take(&mut is_new) {
                 shared.register_seat_waiter(cx.waker());
-                // A thread or task may have begun to wait before the call was registered.
+                // A thread or task may have begun to wait before this task registered its waker.
                 if shared.drivers.wait_count() != waits || shared.has_tasks() {
                     return Poll::Ready(true);
                 }

@@ -16,12 +16,12 @@ pub(crate) struct WindowCall {
     pub(crate) at: &'static Location<'static>,
 }
 
-/// What is open or awaited.
+/// Epochs that are open, and waits that have not ended.
 #[derive(Default)]
 pub(super) struct OpenWindowCalls {
     /// Waits, by the numbers of their futures among the listeners of windows.
     waits: BTreeMap<u64, OpenOp>,
-    /// Epochs, by the rank that they access if it is one.
+    /// Epochs, by the rank whose memory they access, or `None` if they access all ranks.
     epochs: BTreeMap<(WindowId, Option<WorldRank>), OpenOp>,
     /// Exposures, by the rank that accesses them. A rank may access another one while it is exposed to that one.
     exposures: BTreeMap<(WindowId, WorldRank), OpenOp>,
@@ -45,7 +45,7 @@ impl OpenWindowCalls {
 }
 
 impl TraceRecorder {
-    /// Records that a future waits for a window since `begin`. Does nothing if that is known.
+    /// Records that a future waits for a window since `begin`. Does nothing if the wait is recorded already.
     pub(crate) fn window_wait_began(
         &mut self,
         listener: u64,

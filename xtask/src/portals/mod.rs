@@ -45,7 +45,7 @@ struct PortalsBenchOptions {
 }
 
 impl PortalsBenchOptions {
-    /// Parses the arguments; `None` if help was asked for.
+    /// Parses the arguments. Returns `None` if they ask for help.
     fn parse(args: &[String]) -> Result<Option<Self>, String> {
         let words: Vec<&str> = args.iter().map(String::as_str).collect();
         if words.iter().any(|word| ["--help", "-h"].contains(word)) {

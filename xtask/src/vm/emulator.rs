@@ -27,7 +27,8 @@ impl VmEmulator {
         Self { folder }
     }
 
-    /// Starts its command line. QEMU ends with this process, however this process ends.
+    /// Returns the beginning of QEMU's command line, to which the caller adds arguments. QEMU ends with this process,
+    /// however this process ends.
     pub(super) fn command(&self) -> Command {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL"]);
@@ -59,7 +60,7 @@ pub(super) fn unpack(folder: &Path) -> Result<(), String> {
 const PROGRAM: &str = "qemu-system-x86_64";
 const PACKAGE: &str = "qemu-system-x86";
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
-/// Folders in which it looks for firmware.
+/// Folders in which an unpacked QEMU looks for firmware.
 const DATA: [&str; 2] = ["usr/share/qemu", "usr/share/seabios"];
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ mod suite;
 /// Runs a command in the guest with the arguments that follow `vm`, and exits with its status.
 ///
 /// # Errors
-/// A sentence saying what to do: an unknown argument, a package that is not installed, a guest that did not start or died.
+/// An argument is unknown, a package is not installed, or the guest did not start or died. The error says what to do.
 pub(crate) fn run(root: &Path, args: &[String]) -> Result<ExitCode, String> {
     let Some(options) = VmOptions::parse(args)? else {
         println!("{}", options::HELP);

@@ -99,7 +99,7 @@ const FIXED: [&str; 13] = [
 
 /// Emulation by one thread for all processors. With a thread for each, every interrupt between them waits until the host
 /// schedules another thread, and on a busy host a guest takes minutes to start. `erms` is off because copies by `rep movsb`
-/// are emulated byte by byte; `fsrm` without it makes the kernel's `memmove` run for ever.
+/// are emulated byte by byte; `fsrm` without it makes the kernel's `memmove` run forever.
 const EMULATED: (&str, &str) = ("tcg,thread=single", "max,-erms,-fsrm");
 const EMULATED_PARALLEL: &str = "tcg,thread=multi";
 const REAL: (&str, &str) = ("kvm", "host");

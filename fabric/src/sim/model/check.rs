@@ -150,5 +150,6 @@ fn need(holds: bool, field: &str, why: impl FnOnce() -> String) -> Result<(), Co
     }
 }
 
-/// Most links of a topology. Each takes eight bytes, and a node of a torus has six.
+/// Most places of a torus, and most links of a dragonfly. A link takes eight bytes, and a place of a torus has six
+/// links.
 const PLACES_MAX: u64 = 1 << 24;

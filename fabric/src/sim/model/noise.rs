@@ -1,4 +1,4 @@
-//! Detours of the operating system: computes how much longer something takes.
+//! Detours of the operating system: computes how much longer work takes because of them.
 
 use super::Noise;
 use crate::{
@@ -78,7 +78,7 @@ impl NoiseDetours {
         }
     }
 
-    /// Returns how many bytes this takes.
+    /// Returns how many bytes of memory the detours of all ranks take, besides this value.
     pub(in crate::sim) const fn footprint(&self) -> usize {
         match self {
             Self::Exponential { next, .. } => next.capacity() * size_of::<NextDetour>(),

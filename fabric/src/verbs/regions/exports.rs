@@ -93,8 +93,8 @@ impl VerbsExports {
         self.shown.iter().map(|mr| mr.remote().key)
     }
 
-    /// Shows memory of the application to peers by all devices. Returns `None` if there is no slot; they reach it by the first
-    /// then.
+    /// Shows memory of the application to peers by all devices. Returns `None` if there is no slot; peers then reach the
+    /// memory by the first device only.
     pub(in super::super) fn show(&mut self, mrs: &[VerbsMr], len: u64) -> Option<u32> {
         let slot = self.plain.pop()?;
         let place = MemoryTarget::of(mrs);
@@ -114,7 +114,7 @@ impl VerbsExports {
         self.plain.push(slot);
     }
 
-    /// Allocates a region. With `host_counts`, this rank adds to its counters for peers.
+    /// Allocates a region. If `told` is true, this rank adds to its counters for peers.
     pub(in super::super) fn allocate(
         &mut self,
         len: usize,
@@ -127,7 +127,7 @@ impl VerbsExports {
         let dropped = Arc::clone(&self.dropped);
         let table = self.table.clone();
         let region = region.with_unmap_check(move || {
-            // Clear the entry now: the next turn may be far away, and from now on a key must lead nowhere.
+            // Clear the entry now: the next turn may come much later, and from now on no key may give access.
             write_entry(&table, slot, [0; ENTRY_LEN / 8]);
             dropped.push(slot);
             true

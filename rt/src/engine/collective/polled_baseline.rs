@@ -20,7 +20,7 @@ impl CollectiveProgress<'_> {
 }
 
 impl CollectivePart<'_> {
-    /// Returns true if something has happened since the future was polled.
+    /// Returns true if something has happened since the future was last polled.
     pub(crate) fn has_new_events<I, O>(&mut self, ticket: &RunTicket<I, O>) -> bool {
         let run = self.run_of(ticket);
         run.is_some_and(|run| matches!(run.execution, RunExecution::Polled { has_news: true }))
@@ -46,7 +46,7 @@ impl CollectivePart<'_> {
         }
     }
 
-    /// Leaves the next steps to a poll and wakes the future. Returns false if the program advances by itself.
+    /// Leaves the next steps to a poll and wakes the future. Returns false if the program advances by itself, or has ended.
     pub(super) fn defer_to_poll(&mut self, index: u32) -> bool {
         let Some(run) = self.programs.get(index).filter(|run| !run.is_over()) else {
             return false;

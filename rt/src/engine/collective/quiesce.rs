@@ -1,9 +1,9 @@
 //! Returns the memory of a failed collective to the application only when no peer puts to it any more.
 //!
-//! In programs that run by lists, peers put with keys that they were given before. When such a program is canceled its keys are
-//! withdrawn, and a put that comes later would be refused. That would break the connection of two living ranks. So each rank
-//! first tells the peers from which it expects puts that the collective has failed, and asks them to answer when they put no
-//! more. A peer answers as soon as its own commands have ended, so every request is answered. A rank that is down has no
+//! In programs that run by task lists, peers put with keys that they were given before. When such a program is canceled its
+//! keys are withdrawn, and a put that comes later would be refused. That would break the connection of two living ranks. So
+//! each rank first tells the peers from which it expects puts that the collective has failed, and asks them to answer when they
+//! put no more. A peer answers as soon as its own commands have ended, so every request is answered. A rank that is down has no
 //! connection left.
 
 use std::collections::BTreeSet;
@@ -18,7 +18,7 @@ use crate::{
     proto::wire::{ProgramHeader, WireKind},
 };
 
-/// State of the exchange between the ranks of a failed program before its memory is closed. Ranks are world ranks.
+/// State of the exchange between the ranks of a failed program before its memory is released.
 #[derive(Debug, Default)]
 pub(super) struct QuiesceState {
     /// Peers that may still put here; `None` before they were asked.
@@ -51,7 +51,8 @@ impl ProgramTable {
 }
 
 impl CollectivePart<'_> {
-    /// Asks the peers that may put to a failed program, once. Its lists are canceled already.
+    /// Asks each peer that may put to a failed program, once, to answer when it puts no more. The program's task lists are
+    /// canceled already.
     pub(super) fn request_quiesce(&mut self, run: &mut ProgramRun) {
         let asks = |offloaded: &OffloadedRun| offloaded.quiesce.awaited.is_none();
         if !run.execution.task_lists().is_some_and(asks) {
@@ -59,7 +60,7 @@ impl CollectivePart<'_> {
         }
         let (id, sig, me) = (run.id(), run.sig(), self.p2p.common.me);
         let from = |action: &StepAction| match *action {
-            // A program that was refused may name ranks that there are not.
+            // A program that was refused may name ranks that do not exist.
             StepAction::Recv { from, .. } => run.group().world_of(from),
             _ => None,
         };
@@ -94,7 +95,7 @@ impl CollectivePart<'_> {
         offloaded.quiesce.awaited = Some(peers);
     }
 
-    /// Handles the request of a peer that has failed a collective and waits until this rank puts no more.
+    /// Handles the request of a peer whose collective has failed, and which waits until this rank puts no more.
     pub(in crate::engine) fn handle_quiesce(&mut self, rank: WorldRank, header: &ProgramHeader) {
         let id = header.collective_id();
         let running = self.p2p.common.calls.running(id);

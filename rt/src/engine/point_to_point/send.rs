@@ -1,4 +1,4 @@
-//! Withdrawal of sends, and what of a send leaves at once.
+//! Sends that leave at once or are queued, and the withdrawal of sends.
 
 use super::{MessageTransmitter, PointToPoint};
 use crate::{
@@ -40,7 +40,8 @@ impl MessageTransmitter<'_> {
         is_own && self.p2p.deliver_to_self(info, bytes) || self.send_eager(info.eager(), to, bytes)
     }
 
-    /// Gives an eager message to the driver, if it can leave at once.
+    /// Gives an eager message to the driver, if it can leave at once. Returns true if the driver has taken the
+    /// message.
     #[inline(always)]
     pub(in crate::engine) fn send_eager(
         &mut self,
@@ -85,7 +86,7 @@ impl EngineCommons {
 
     fn withdraw_offer(&mut self, op: OpId, to: WorldRank, why: ErrorKind) {
         if self.take_unanswered(op) {
-            self.handle_fetch_matched(to, op); // the receiver does not know of it
+            self.handle_fetch_matched(to, op); // the offer was not sent, so the receiver does not know of it
             self.complete_op(op, Err(why));
         } else {
             self.ops.live(op).withdraw(why);
@@ -105,6 +106,7 @@ impl EngineCommons {
 
 impl PointToPoint {
     /// Withdraws a send: immediately if nothing was sent, otherwise by asking the receiver to forget the offer.
+    /// A send whose bytes are moving is not withdrawn.
     pub(crate) fn withdraw(&mut self, op: OpId, why: ErrorKind) {
         let Some(slot) = self.common.ops.get(op) else {
             return;

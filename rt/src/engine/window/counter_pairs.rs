@@ -45,7 +45,7 @@ pub(crate) enum WakeReason {
 /// A counter of a neighbor.
 pub(super) struct PeerCounter {
     key: RemoteCounter,
-    /// The counter as this process maps it, if it can.
+    /// The counter in memory that this process has mapped, if the driver can map it.
     mapped: Option<LocalCounter>,
 }
 
@@ -55,7 +55,7 @@ pub(super) struct PeerCounter {
 pub(super) struct WindowCounterPool {
     block: Option<LocalCounters>,
     used: usize,
-    /// Counters to advance for each one used; the others are left empty.
+    /// Distance from one used counter to the next. The counters between two used ones stay unused.
     stride: usize,
 }
 
@@ -218,7 +218,7 @@ impl WindowProgress<'_> {
         );
     }
 
-    /// Maps the counters of a neighbor, where the driver can.
+    /// Maps the counters of a neighbor into this process, if the driver can map them.
     pub(super) fn reach_counters(&mut self, id: WindowId, rank: WorldRank) {
         let Some(peer_end) = self.part.windows.peer_end(id, rank) else {
             return;
@@ -251,7 +251,7 @@ impl WindowProgress<'_> {
 }
 
 impl WindowPart<'_> {
-    /// Asks the driver to wake a neighbor that may be asleep, after its counter was added to.
+    /// Asks the driver to wake a neighbor that may be asleep, after this rank has added to the neighbor's counter.
     pub(in crate::engine) fn wake_neighbor(
         &mut self,
         id: WindowId,
@@ -356,8 +356,8 @@ fn add_one(
 }
 
 impl WindowPart<'_> {
-    /// Returns true if additions to counters of this rank still wait for the driver. Its counters are not mapped until then,
-    /// because the addition of a thread that meets one of the driver's could be lost.
+    /// Returns true if additions to the counters of peer `rank` still wait for the driver. The peer's counters are mapped only
+    /// after these additions, because a thread and the driver that add to one counter at the same time could lose an addition.
     fn has_to_count(&self, rank: WorldRank) -> bool {
         self.common.commands.iter().any(|command| match command {
             OneSidedCommand::Count { rank: to, by, .. } => *to == rank && *by > 0,

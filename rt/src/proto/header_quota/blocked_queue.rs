@@ -12,7 +12,7 @@ pub(crate) struct BlockedQueue<T> {
     /// Position of the first place.
     first: u64,
     index: Option<Box<BlockedIndex>>,
-    /// True once a fetch found no message, so that the peer must be notified of new messages.
+    /// True once a fetch found no waiting message, so that the peer must be notified of new messages.
     curious: bool,
     /// True if the peer was notified that this queue waits, since the queue was last empty.
     known: bool,
@@ -53,7 +53,7 @@ pub(crate) enum QueueFront<T> {
 /// Answer of a queue to a fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FetchResult<T> {
-    /// No message that may leave.
+    /// The queue has no matching message that may leave.
     Nothing,
     /// This message leaves out of order. `first` is true if no message of its communicator is in front of it.
     Found { item: T, first: bool },
@@ -145,7 +145,7 @@ impl<T: Copy + PartialEq> BlockedQueue<T> {
         self.uncovered(ctx, tag)
     }
 
-    /// Sends the first matching message out of order. A tag of `None` matches any.
+    /// Returns the first matching message, which the caller then sends out of order. A tag of `None` matches any.
     pub(crate) fn fetch(&mut self, ctx: u32, tag: Option<u32>) -> FetchResult<T> {
         if self.places.is_empty() {
             return FetchResult::Nothing;
@@ -186,8 +186,8 @@ impl<T: Copy + PartialEq> BlockedQueue<T> {
         self.out(item, ctx, tag).is_some()
     }
 
-    /// Returns a message that was out of order to its place. Returns the envelopes of which the peer must be notified,
-    /// or `None` if the message was not out.
+    /// Puts a message that was out of order back in its place. Returns the envelopes of which the peer must be
+    /// notified, or `None` if the message was not out.
     pub(crate) fn put_back(&mut self, item: T, ctx: u32, tag: u32) -> Option<Vec<FetchCandidate>> {
         let at = self.out(item, ctx, tag)?;
         self.place_mut(at).state = BlockedState::Waiting;

@@ -1,4 +1,4 @@
-//! The sender's half of a limit: how many messages it may still send.
+//! The sender's half of the header quota: how many messages it may still send to a peer.
 
 /// Number of messages that may be sent to a peer, in total.
 #[derive(Debug)]

@@ -14,16 +14,16 @@ pub(super) type HubKey = (u32, u32, u64, Option<u32>);
 /// The ranks that could end an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum WaitTargets {
-    /// These.
+    /// The ranks of this list.
     Ranks(Vec<u32>),
-    /// Those of a hub, apart from the rank that waits.
+    /// The members of the hub with this index, apart from the rank that waits.
     Hub(usize),
 }
 
 /// Ranks of which any could end an operation of others.
 #[derive(Debug)]
 struct WaitHub {
-    /// In ascending order. A rank that waits may be among them, and does not count for itself.
+    /// The ranks, in ascending order. A rank that waits may be among them, but does not wait for itself.
     members: Vec<u32>,
     waiters: Vec<u32>,
 }
@@ -126,7 +126,7 @@ impl WaitEdges {
         for hub in &self.hubs {
             let others = hub.members.iter().filter(|member| {
                 let mut waiters = hub.waiters.iter();
-                waiters.any(|waiter| waiter != *member) // the first or the second one
+                waiters.any(|waiter| waiter != *member) // usually the first or the second one, so this is fast
             });
             awaited.extend(others);
         }

@@ -26,7 +26,8 @@ impl RankView {
     }
 }
 
-/// Returns an operation in words. Peers of ranks that wait for the same at different peers are relative to `relative_to`.
+/// Returns an operation in words. If `relative_to` is a rank, the peer is named relative to that rank, as in `rank + 1`. So ranks
+/// that wait for the same at different peers share one description.
 pub(in crate::view) fn describe(wait: &PublishedWait, relative_to: Option<u32>) -> String {
     let comm = wait.comm;
     let (at, beside) = (at(wait), beside(wait));
@@ -127,7 +128,7 @@ pub(super) fn clause(wait: &PublishedWait) -> String {
     }
 }
 
-/// Returns true if the receive would take these messages, so that it does not wait unless a probe holds them.
+/// Returns true if the receive would take these messages, and so waits only because a probe has reserved them.
 fn is_held(wait: &PublishedWait, stored: &StoredGroup) -> bool {
     let fits = wait.tag.is_none_or(|tag| tag == stored.tag);
     fits && (wait.comm, wait.sig) == (stored.comm, stored.sig)
@@ -161,7 +162,8 @@ pub(super) fn near_miss(rank: u32, wait: &PublishedWait, stored: &StoredGroup) -
     )
 }
 
-/// Returns a length with the largest unit that divides it well.
+/// Returns a length in bytes, KiB or MiB: in the smallest unit in which it has at most four digits, or in MiB. A fraction is cut
+/// off.
 pub(super) fn bytes(len: u64) -> String {
     match len {
         0..=9_999 => format!("{len} B"),
@@ -241,15 +243,16 @@ const SLEEP_REASONS: [(&str, &str); 14] = [
     ("poll_schedule", "waiting for descriptors"),
 ];
 
-/// Runs of ranks that are named.
+/// Most runs of ranks that a text names.
 pub(super) const RUNS_NAMED: usize = 8;
 
-/// Formats ranks in ascending order as sets: `rank 3`, `ranks 0-2,4-6`. Names the first runs, and the number of the others.
+/// Formats ranks in ascending order as sets: `rank 3`, `ranks 0-2,4-6`. The text names the first runs, and says how many other
+/// ranks there are.
 pub(super) fn rank_set(ranks: &[u32]) -> String {
     rank_runs(ranks, RUNS_NAMED)
 }
 
-/// Formats ranks in ascending order as sets, of which it names at most `most`.
+/// Formats ranks in ascending order as sets, and names at most `most` of the sets.
 pub(super) fn rank_runs(ranks: &[u32], most: usize) -> String {
     let mut runs: Vec<(u32, u32)> = Vec::new();
     for &rank in ranks {
@@ -287,7 +290,7 @@ pub(super) fn grouped(number: u64) -> String {
     groups.join(" ")
 }
 
-/// Formats the time since `since`.
+/// Formats the time from `since` to `now` as seconds; both are in nanoseconds.
 pub(super) fn age(now: u64, since: u64) -> String {
     seconds(now.saturating_sub(since))
 }
@@ -297,7 +300,7 @@ pub(super) fn seconds(nanos: u64) -> String {
     format!("{:.1} s", nanos as f64 / 1e9)
 }
 
-/// Formats nanoseconds as whole seconds.
+/// Formats nanoseconds as whole seconds, rounded down.
 pub(super) fn whole_seconds(nanos: u64) -> String {
     format!("{} s", nanos / 1_000_000_000)
 }

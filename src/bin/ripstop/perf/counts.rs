@@ -1,4 +1,4 @@
-//! The cost of a measurement's messages, counted on both ranks.
+//! The cost of a measurement's messages, counted on all ranks.
 
 use ripstop::{Comm, Result, Runtime};
 

@@ -39,7 +39,7 @@ impl LinePlot {
         }
     }
 
-    /// Draws the picture.
+    /// Returns the picture as SVG.
     pub(crate) fn svg(&self) -> String {
         let is_linear = !self.lines.is_empty() && self.lines.keys().all(|name| name.ends_with('%'));
         let lines: Vec<(&str, Vec<(f64, f64)>)> = self
@@ -120,7 +120,7 @@ fn draw(
         .map(|&(a, b)| format!("{:.1},{:.1}", x.place(a), y.place(b)))
         .collect();
     stroke(&places.join(" "));
-    // Beside the picture, where the name hides none of the other lines.
+    // The name stands beside the picture, where it hides none of the lines.
     let (key, level) = (WIDTH - RIGHT + 12.0, TOP + 18.0 * (number as f64 + 0.5));
     stroke(&format!("{key:.1},{level:.1} {:.1},{level:.1}", key + KEY));
     for &(a, b) in points {
@@ -165,7 +165,7 @@ impl PlotAxis {
         }
     }
 
-    /// Returns an axis from 0 to 100, or to the next multiple of ten.
+    /// Returns an axis from 0 to 100, or to the multiple of ten above the greatest value if that is over 100.
     fn percent(values: impl Iterator<Item = f64>, from: f64, to: f64) -> Self {
         let most = values.fold(100.0, f64::max);
         Self {
@@ -183,7 +183,7 @@ impl PlotAxis {
         self.from + share * (self.to - self.from)
     }
 
-    /// Returns whole powers, or tens, at most about a dozen.
+    /// Returns the values of the ticks: whole powers of the base, or multiples of ten. There are at most 13.
     fn ticks(&self) -> Vec<f64> {
         let unit = if self.base.is_some() { 1.0 } else { 10.0 };
         let step = ((self.high - self.low) / unit / 12.0).ceil().max(1.0) * unit;

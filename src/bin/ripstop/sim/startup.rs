@@ -1,7 +1,7 @@
 //! Start-up: ranks make queue pairs, if they do so at the start, and exchange their addresses through the server of the process
 //! manager, which is the model's `pmi`.
 //!
-//! The server takes requests one at a time, so the number of requests decides.
+//! The server takes requests one at a time, so the number of requests decides how long the exchange takes.
 
 use ripstop::{Comm, Result, sim::SimManager};
 
@@ -10,7 +10,7 @@ use super::{
     scenario::{RankFigures, ScenarioWork, rank0_figures},
 };
 
-/// Measures until every rank knows all addresses that it needs.
+/// Measures the time until every rank knows all addresses that it needs.
 pub(super) async fn start_up(
     world: Comm,
     work: ScenarioWork,

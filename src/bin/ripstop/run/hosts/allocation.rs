@@ -1,5 +1,5 @@
-//! Reads which hosts Slurm, PBS or LSF gave this job, and how many ranks each has places for. Pure: the environment and
-//! the content of the node file come in as values.
+//! Reads which hosts Slurm, PBS or LSF gave this job, and how many ranks each has places for. The code is pure: the
+//! caller passes functions that return variables of the environment and the content of the node file.
 
 use super::list::{self, ListedHost};
 use super::starter::HelperStarter;

@@ -293,7 +293,7 @@ fn ranks_with_cpus(host: &PlannedHost) -> String {
     each.join(", ")
 }
 
-/// Reads a host file. A device or a pipe is refused before it is opened, because that could take for ever.
+/// Reads a host file. A device or a pipe is refused before it is opened, because that could take forever.
 fn read(path: &Path) -> Result<Vec<u8>, String> {
     if path == Path::new("-") {
         return Err("standard input belongs to rank 0; write the list to a file".to_owned());

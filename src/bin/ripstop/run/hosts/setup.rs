@@ -21,8 +21,8 @@ pub(in crate::run) struct NodeSetup {
     /// The value of `PMI_process_mapping`.
     pub(in crate::run) mapping: String,
     pub(in crate::run) binding: Option<CpuBinding>,
-    /// The CPUs of each of `ranks`, in ascending order; none for a rank that is bound to no CPUs in particular. Empty if that is
-    /// so of all ranks, and `binding` decides.
+    /// The CPUs of each of `ranks`, in ascending order; none for a rank that is bound to no CPUs in particular. The list is
+    /// empty if that is so for all ranks, and then `binding` decides.
     pub(in crate::run) cpus: Vec<Vec<u32>>,
     /// Time after which a silent launcher is considered gone.
     pub(in crate::run) patience: Duration,
@@ -86,7 +86,7 @@ impl NodeSetup {
         bytes.bytes
     }
 
-    /// Returns the setup in `bytes`, or `None` if there is none that makes sense.
+    /// Returns the setup in `bytes`, or `None` if they are not a valid setup.
     pub(in crate::run) fn parse(bytes: &[u8]) -> Option<Self> {
         let mut bytes = PayloadReader::new(bytes);
         let size = bytes.number()?;

@@ -76,7 +76,7 @@ impl LaunchedJob {
         }
     }
 
-    /// Starts starters, not too many at a time.
+    /// Runs the starters of hosts, at most `AT_A_TIME` at a time.
     fn start_more(&mut self) {
         let links = self.hosts.links.iter();
         let starting = links
@@ -136,7 +136,7 @@ impl LaunchedJob {
         Ok(())
     }
 
-    /// Returns true if all hosts are ready, or cannot be.
+    /// Returns true if each host is ready, or has a fault.
     fn is_settled(&self) -> bool {
         let mut links = self.hosts.links.iter();
         links.all(|link| link.state == LinkState::Ready || link.fault.is_some())
@@ -148,7 +148,8 @@ impl LaunchedJob {
         self.hosts.send_all(&LauncherFrame::Start);
         for link in &mut self.hosts.links {
             let lines = link.note_start();
-            let _ = self.outputs[StdStream::Err as usize].write_or_hold(&lines); // As with messages of the launcher.
+            // A failure is ignored, as with messages of the launcher.
+            let _ = self.outputs[StdStream::Err as usize].write_or_hold(&lines);
         }
         self.hosts.setup = None;
         self.start_input()?;
@@ -170,7 +171,8 @@ impl LaunchedJob {
 }
 
 impl HostSet {
-    /// Describes the hosts for which the start waits, as the end of a sentence. `None` if the ranks run already.
+    /// Describes the hosts for which the start waits, as the end of a sentence. Returns `None` if the ranks run
+    /// already.
     pub(in crate::run) fn late(&self) -> Option<String> {
         self.setup.as_ref()?;
         let late = self.links.iter();
@@ -209,7 +211,7 @@ fn masked(text: &str, name: &str) -> String {
     masked + rest
 }
 
-/// `h3, h7 and 5 others`.
+/// Returns the names of the first hosts, and how many others there are: `h3, h7 and 5 others`.
 fn some(hosts: &[&str]) -> String {
     match hosts {
         [first @ .., last] if hosts.len() <= NAMED => format!("{} and {last}", first.join(", ")),
@@ -243,7 +245,7 @@ fn setup(
     })
 }
 
-/// Starters at a time. Each costs a handshake on both ends.
+/// Most starters that begin at a time. Each costs a handshake on both ends.
 const AT_A_TIME: usize = 32;
 
 /// Time to gather further failures after the first.
