@@ -148,7 +148,7 @@ fn ended_on(mut command: Command, path: &str) -> Ended {
 #[test]
 fn what_breaks_is_told_as_the_book_says() {
     let (_folder, path) = cluster("breaks");
-    let missing = r#"pods \"sim-4\" not found"#;
+    let missing = r#"pods "sim-4" not found"#;
     let heard =
         "the launcher cannot be heard: what starts this command must pass its standard input on";
     assert!(PAGE.contains(heard) && PAGE.contains(missing));
