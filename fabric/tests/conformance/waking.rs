@@ -15,12 +15,21 @@ pub(crate) fn arm_is_busy_when_something_came_since_the_last_progress(make: Make
     world.meet();
     // A round takes some 30 ms if threads move the messages.
     let rounds: u32 = if world.is_carried() { 20 } else { 100 };
+    // A busy system may report what belongs to an earlier message only after the ranks have settled.
+    let tries = if world[1].driver.caps().name == "tcp" {
+        100
+    } else {
+        1
+    };
     for round in 0..rounds {
-        assert_eq!(
-            world[1].driver.arm(),
-            ArmResult::Ready,
-            "nothing came, round {round}"
-        );
+        let is_ready = (0..tries).any(|_| {
+            let armed = world[1].driver.arm();
+            if armed == ArmResult::Busy {
+                world.settle();
+            }
+            armed == ArmResult::Ready
+        });
+        assert!(is_ready, "nothing came, round {round}");
         // In half of the rounds a turn disarms the rank, so that messages arrive both armed and not.
         if round % 2 == 0 {
             assert_eq!(world[1].progress(), 0);
