@@ -21,7 +21,7 @@ use crate::given::given;
 
 const RANKS: usize = 3;
 const BOARD: u32 = 3;
-/// Line that a rank prints when it may be killed.
+/// Line that a rank prints when it may be killed. No rank may have failed before.
 const READY: &str = "collectives: ready";
 /// Time limit, longer than any test takes; `GUARD_S` overrides it for slow machines.
 fn guard() -> Duration {
@@ -63,7 +63,7 @@ fn a_rank() {
 }
 
 async fn survive(world: &Comm) -> Result<()> {
-    let mut buffers = until_one_dies(world).await?;
+    let (mut buffers, errors) = until_one_dies(world).await?;
     // The buffers are the application's again: no rank may write there any more, however late messages in flight arrive.
     for buffer in &mut buffers {
         buffer.fill(POISON);
@@ -83,7 +83,7 @@ async fn survive(world: &Comm) -> Result<()> {
             (Err(failed), Ok(_)) => panic!("{}", failed.error),
         }
     }
-    assert_eq!(dead, 1);
+    assert_eq!(dead, 1, "the collectives ended with {errors:?}");
     pause(Duration::from_millis(20));
     for buffer in &buffers {
         assert!(buffer.iter().all(|word| *word == POISON), "a late put");
@@ -93,8 +93,8 @@ async fn survive(world: &Comm) -> Result<()> {
     Ok(())
 }
 
-/// Returns the buffers of the collectives that were in flight when a rank died.
-async fn until_one_dies(world: &Comm) -> Result<Vec<Vec<u64>>> {
+/// Returns the buffers of the collectives that were in flight when a rank died, and how they ended.
+async fn until_one_dies(world: &Comm) -> Result<(Vec<Vec<u64>>, Vec<Error>)> {
     let me = world.rank() as u64;
     let (mut send, mut recv) = (vec![me; RANKS * LONG], vec![0; RANKS * LONG]);
     let (mut sums, mut told) = (vec![1_u64; LONG], vec![me; LONG]);
@@ -112,7 +112,11 @@ async fn until_one_dies(world: &Comm) -> Result<Vec<Vec<u64>>> {
         sums = home(reduction.await, &mut errors);
         told = home(word.await, &mut errors);
         if !errors.is_empty() {
-            return Ok(vec![send, recv, sums, told]);
+            assert!(
+                round > 2,
+                "a collective failed before any rank was killed: {errors:?}"
+            );
+            return Ok((vec![send, recv, sums, told], errors));
         }
         assert_eq!(count, RANKS as u64);
         let all = |words: &[u64], word: usize| words.iter().all(|its| *its == word as u64);

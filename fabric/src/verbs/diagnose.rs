@@ -83,7 +83,7 @@ pub(super) fn unmatched() -> io::Error {
 pub(super) fn unconnected(why: ConnectFailure) -> io::Error {
     let sentence = match why {
         ConnectFailure::Unreachable => {
-            "no datagram completion back from its address: check with `ibv_devinfo -v` that both ports' addresses (GIDs) are of \
+            "no answer came from its address: check with `ibv_devinfo -v` that both ports' addresses (GIDs) are of \
              one network and kind, that its port's is the one that it had when the job began, and that a firewall lets \
              UDP port 4791 pass"
         }
