@@ -61,8 +61,8 @@ pub enum DriverCommand<'a> {
     },
     /// Add to a counter of the peer, and wake the peer if the counter reaches a threshold that it watches for.
     ///
-    /// Not ordered with other commands. There is no completion and no failure: if the peer is down or the counter freed, no rank
-    /// waits for the count.
+    /// Not ordered with other commands, not even with other counts. There is no completion and no failure: if the peer is down or
+    /// the counter freed, no rank waits for the count.
     Count {
         /// Owner of the counter, which may be this rank itself.
         to: WorldRank,

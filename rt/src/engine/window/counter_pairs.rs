@@ -55,7 +55,7 @@ pub(super) struct PeerCounter {
 pub(super) struct WindowCounterPool {
     block: Option<LocalCounters>,
     used: usize,
-    /// Distance from one used counter to the next. The counters between two used ones stay unused.
+    /// Distance from one used counter to the next.
     stride: usize,
 }
 
@@ -80,8 +80,8 @@ pub(super) struct CounterWatch {
 pub(super) enum WatchedCounter {
     Posted(WorldRank),
     Completed(WorldRank),
-    /// The fence counter of this round.
-    Gate(usize),
+    /// The fence counter of this round, for fences of even or of odd numbers.
+    Gate(usize, usize),
 }
 
 impl LocalCounterPair {
@@ -103,10 +103,7 @@ impl WindowCounterPool {
         stride: 1,
     };
 
-    pub(super) fn take(
-        &mut self,
-        driver: &mut dyn Driver,
-    ) -> Option<(LocalCounter, RemoteCounter)> {
+    fn take(&mut self, driver: &mut dyn Driver) -> Option<(LocalCounter, RemoteCounter)> {
         if self
             .block
             .as_ref()
@@ -123,9 +120,27 @@ impl WindowCounterPool {
             self.block = Some(block);
             self.used = 0;
         }
-        let block = self.block.as_ref()?;
         let nth = self.used;
         self.used += self.stride;
+        self.counter(nth)
+    }
+
+    /// Takes two counters to which the same neighbor adds. They share a cache line where neighbors map them.
+    pub(super) fn take_pair(
+        &mut self,
+        driver: &mut dyn Driver,
+    ) -> Option<([LocalCounter; 2], [RemoteCounter; 2])> {
+        let (first, first_key) = self.take(driver)?;
+        let (second, second_key) = if self.stride == APART {
+            self.counter(self.used - 1)?
+        } else {
+            self.take(driver)?
+        };
+        Some(([first, second], [first_key, second_key]))
+    }
+
+    fn counter(&self, nth: usize) -> Option<(LocalCounter, RemoteCounter)> {
+        let block = self.block.as_ref()?;
         Some((block.at(nth), block.remote().at(nth)?))
     }
 }
@@ -182,7 +197,7 @@ impl WindowProgress<'_> {
             return;
         };
         let counter = match what {
-            WatchedCounter::Gate(round) => {
+            WatchedCounter::Gate(round, _) => {
                 end.fences.as_ref().and_then(|fences| fences.counter(round))
             }
             WatchedCounter::Posted(rank) | WatchedCounter::Completed(rank) => {
@@ -223,14 +238,11 @@ impl WindowProgress<'_> {
         let Some(peer_end) = self.part.windows.peer_end(id, rank) else {
             return;
         };
-        if let Some(fence_counter) = peer_end
-            .fence_counter
-            .as_mut()
-            .filter(|fence_counter| fence_counter.mapped.is_none())
-        {
-            let memory = self.driver.mapped_memory();
-            fence_counter.mapped =
-                memory.and_then(|memory| memory.reach_counter(rank, fence_counter.key));
+        for counter in peer_end.fence_counters.iter_mut().flatten() {
+            if counter.mapped.is_none() {
+                let memory = self.driver.mapped_memory();
+                counter.mapped = memory.and_then(|memory| memory.reach_counter(rank, counter.key));
+            }
         }
         let Some(theirs) = &peer_end.remote_pair else {
             return;

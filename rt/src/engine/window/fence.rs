@@ -1,11 +1,12 @@
 //! Fences of windows: a dissemination barrier over counters (after Hensgen, Finkel and Manber 1988).
 //!
 //! In round k a rank adds to a counter of the rank 2ᵏ after it, and waits for the rank 2ᵏ before it. All ranks have come after
-//! ⌈log₂ size⌉ rounds. The counters are never reset: fence number n has passed a round when the upper part of the round's
-//! counter is at least n.
+//! ⌈log₂ size⌉ rounds. The counters are never reset: a fence has passed a round when the round's counter has reached the number
+//! of fences so far. A round has two counters, which fences use in turn, because a driver may let the additions for two fences
+//! in succession overtake each other.
 //!
 //! A fence ends the epochs of either all ranks or none, because a rank that has ended its epoch uses its memory for itself again.
-//! So the lower part of a counter counts the endings. A rank that sees another number than its own fails, and notifies the ranks
+//! So a counter also says how many fences were endings. A rank that sees another one than its own fails, and notifies the ranks
 //! after it in all rounds. A rank that waits for a failed peer does the same, because not every rank learns of that failure by
 //! itself. So a rank passes a fence only if all ranks agree on every path from them to it. Once failed, a window's fences
 //! stay failed.
@@ -17,7 +18,7 @@ use ripstop_fabric::{driver::DownCause, offload::LocalCounter};
 use super::{
     LazyWindowTable, WindowId, WindowPart, WindowProgress, WindowTable,
     counter_pairs::{PeerCounter, WatchedCounter},
-    fence_word::{COME, FenceFailure, FenceWord, GAVE_UP},
+    fence_word::{FenceFailure, FenceVerdict, FenceWord},
 };
 use crate::{
     error::ErrorKind,
@@ -30,10 +31,12 @@ pub(super) struct WindowFences {
     rounds: Vec<FenceRound>,
     /// Fences to which this rank has come.
     come: u64,
-    /// Fences that ended this rank's epoch.
-    endings: u64,
+    /// Fences that ended this rank's epoch, by the counter that they use.
+    endings: [u64; 2],
     /// Round that the last fence is in.
     round: usize,
+    /// Value of the round's counter from which on it may say more than it did.
+    next: u64,
     /// True while the last fence is in progress.
     in_flight: bool,
     /// World rank for which the last fence waits.
@@ -45,10 +48,13 @@ pub(super) struct WindowFences {
 }
 
 struct FenceRound {
-    /// Counter to which the rank before this one adds; `None` if there was no memory for it.
-    counter: Option<LocalCounter>,
-    /// Value that this rank's additions have given to the counter of the rank after it.
-    said: FenceWord,
+    /// Counters to which the rank before this one adds, for fences of even and of odd numbers; `None` if there was no memory for
+    /// them.
+    counters: Option<[LocalCounter; 2]>,
+    /// Fences that this rank has announced to the rank after it.
+    announced: u64,
+    /// True once this rank has announced there that the fences have failed.
+    told_failure: bool,
 }
 
 /// Says whether the fences of a window use counters.
@@ -71,11 +77,12 @@ pub(crate) type FencePoll = Result<FenceResult, Option<AwaitedFenceCounter>>;
 #[derive(Debug)]
 pub(crate) struct AwaitedFenceCounter {
     counter: LocalCounter,
+    /// Value from which on there may be news.
     from: u64,
 }
 
 impl AwaitedFenceCounter {
-    /// Returns true if the rank before this one has come.
+    /// Returns true if the rank before this one has come, or has failed.
     #[inline]
     pub(crate) fn is_open(&self) -> bool {
         self.counter.value() >= self.from
@@ -93,32 +100,52 @@ impl WindowFences {
         self.come - u64::from(self.in_flight)
     }
 
+    /// Returns the counter that the last fence uses in this round.
     pub(super) fn counter(&self, round: usize) -> Option<&LocalCounter> {
-        self.rounds.get(round)?.counter.as_ref()
+        let counters = self.rounds.get(round)?.counters.as_ref()?;
+        Some(&counters[self.parity()])
     }
 
-    /// Returns the word of the rank before this one in this round.
-    fn heard(&self) -> Option<FenceWord> {
-        let counter = self.counter(self.round)?;
-        Some(FenceWord(counter.value()))
+    /// Returns which of the two counters of a round the last fence uses.
+    pub(super) fn parity(&self) -> usize {
+        parity_of(self.come)
+    }
+
+    /// Returns what the rank before this one has announced, or `None` if it has not come to the last fence. Notes then from which
+    /// value on the counter may say more.
+    fn hear(&mut self) -> Option<FenceVerdict> {
+        let heard = FenceWord(self.counter(self.round)?.value());
+        let fences = nth_of(self.come);
+        self.next = heard.next(fences);
+        heard.verdict(fences, self.endings[self.parity()])
     }
 
     /// Returns true if this rank has announced the last fence in this round.
     fn has_said(&self) -> bool {
         let round = self.rounds.get(self.round);
-        round.is_some_and(|round| round.said.come() >= self.come)
+        round.is_some_and(|round| round.announced >= self.come)
     }
 
-    /// Returns the reason why the rank before this one, which has come, keeps this rank from passing.
-    fn objection(&self, before: WorldRank) -> Option<FenceFailure> {
-        let word = self.heard()?;
-        if word.agrees(self.come, self.endings) {
-            return None;
+    /// Returns the counter of the rank after this one, by its parity, and what is due to be added to it. Notes that it is added.
+    fn announce(&mut self, round: usize) -> Option<(usize, u64)> {
+        let place = self.rounds.get_mut(round)?;
+        match self.failed {
+            None => {
+                let parity = parity_of(self.come);
+                let (fences, endings) = (nth_of(self.come), self.endings[parity]);
+                let before = FenceWord::after(fences - 1, endings - u64::from(self.ending));
+                place.announced = self.come;
+                Some((parity, FenceWord::after(fences, endings).0 - before.0))
+            }
+            Some(_) if mem::replace(&mut place.told_failure, true) => None,
+            Some(failed) => {
+                let next = place.announced + 1;
+                Some((
+                    parity_of(next),
+                    FenceWord::failure(failed, nth_of(next) - 1),
+                ))
+            }
         }
-        Some(match word.code() {
-            GAVE_UP => FenceFailure::GaveUp(before),
-            _ => FenceFailure::Apart(before),
-        })
     }
 }
 
@@ -135,7 +162,7 @@ impl WindowProgress<'_> {
         };
         if fences.failed.is_none() && !mem::replace(&mut fences.in_flight, true) {
             fences.come += 1;
-            fences.endings += u64::from(ending);
+            fences.endings[fences.parity()] += u64::from(ending);
             (fences.round, fences.ending) = (0, ending);
         }
         if fences.ending == ending || fences.failed.is_some() {
@@ -177,27 +204,22 @@ impl WindowProgress<'_> {
                 fences.in_flight = false;
                 return Some(Ok(()));
             };
-            let awaited = if !self.say_gate(id, after) {
-                Some(after)
-            } else if !self.part.has_come(id) {
-                Some(before)
-            } else {
-                None
-            };
+            let has_said = self.say_gate(id, after);
             let fences = self.part.windows.fences(id)?;
-            fences.awaited = awaited;
-            let failed = match awaited {
-                None => match fences.objection(before) {
-                    None => {
-                        fences.round += 1;
-                        continue;
-                    }
-                    Some(failed) => failed,
-                },
-                Some(awaited) if self.part.common.ended => {
+            let heard = if has_said { fences.hear() } else { None };
+            let awaited = if has_said { before } else { after };
+            fences.awaited = heard.is_none().then_some(awaited);
+            let failed = match heard {
+                Some(FenceVerdict::Come) => {
+                    fences.round += 1;
+                    continue;
+                }
+                Some(FenceVerdict::Apart) => FenceFailure::Apart(before),
+                Some(FenceVerdict::GaveUp) => FenceFailure::GaveUp(before),
+                None if self.part.common.ended => {
                     return Some(Err((awaited, ErrorKind::Closed)));
                 }
-                Some(awaited) => self.part.lost_in(id, &group, awaited)?,
+                None => self.part.lost_in(id, &group, awaited)?,
             };
             self.part.fail_fences(id, failed);
         }
@@ -225,8 +247,9 @@ impl WindowProgress<'_> {
             return;
         };
         if fences.has_said() {
-            let (round, come) = (fences.round, fences.come);
-            self.watch(id, WatchedCounter::Gate(round), come * COME);
+            let gate = WatchedCounter::Gate(fences.round, fences.parity());
+            let next = fences.next;
+            self.watch(id, gate, next);
         } else if let Some(after) = fences.awaited() {
             self.part.ask_to_fence(id, after);
         }
@@ -247,19 +270,23 @@ impl WindowProgress<'_> {
         let mut rounds = Vec::new();
         let mut keys = Vec::new();
         while let Some((_, before)) = partners(&group, me, rounds.len()) {
-            let (counter, key) = pool.take(&mut **driver).unzip();
-            let said = FenceWord::default();
-            rounds.push(FenceRound { counter, said });
+            let (counters, key) = pool.take_pair(&mut **driver).unzip();
+            rounds.push(FenceRound {
+                counters,
+                announced: 0,
+                told_failure: false,
+            });
             keys.push((before, key));
         }
         // Without memory for a counter these fences fail. Peers learn that in the rounds that have a counter, and from the
         // refusal sent below in the others.
-        let lacks = rounds.iter().any(|round| round.counter.is_none());
+        let lacks = rounds.iter().any(|round| round.counters.is_none());
         end.fences = Some(WindowFences {
             rounds,
             come: 0,
-            endings: 0,
+            endings: [0; 2],
             round: 0,
+            next: 0,
             in_flight: false,
             awaited: None,
             ending: false,
@@ -271,8 +298,7 @@ impl WindowProgress<'_> {
             }
             match key {
                 Some(key) => {
-                    let keys =
-                        id.keys_header(WireKind::FenceKeys, [key, bytemuck::Zeroable::zeroed()]);
+                    let keys = id.keys_header(WireKind::FenceKeys, key);
                     part.common.peers.control(before, &keys);
                 }
                 None => part.refuse_fences(id, before),
@@ -293,22 +319,12 @@ impl LazyWindowTable {
 impl WindowPart<'_> {
     fn awaited_gate(&mut self, id: WindowId) -> Option<AwaitedFenceCounter> {
         let fences = self.windows.fences(id).filter(|fences| fences.has_said())?;
-        let from = fences.come * COME;
+        let from = fences.next;
         let counter = fences.counter(fences.round)?.clone();
         Some(AwaitedFenceCounter { counter, from })
     }
 
-    /// Returns true if the rank before this one in this round has come.
-    fn has_come(&mut self, id: WindowId) -> bool {
-        let has_come = |fences: &mut WindowFences| {
-            fences
-                .heard()
-                .is_some_and(|word| word.come() >= fences.come)
-        };
-        self.windows.fences(id).is_none_or(has_come)
-    }
-
-    /// Adds the word that is due to a counter of the rank after this one. Returns false if that rank has not sent its key yet.
+    /// Adds what is due to a counter of the rank after this one. Returns false if that rank has not sent its keys yet.
     fn say_in(&mut self, id: WindowId, round: usize, after: WorldRank) -> bool {
         let Self {
             windows, common, ..
@@ -316,24 +332,14 @@ impl WindowPart<'_> {
         let Some(end) = windows.ends.get_mut(&id) else {
             return false;
         };
-        let fence_counter = end
-            .peer_ends
-            .get(&after)
-            .and_then(|peer_end| peer_end.fence_counter.as_ref());
-        let Some((fence_counter, fences)) = fence_counter.zip(end.fences.as_mut()) else {
+        let peer_end = end.peer_ends.get(&after);
+        let counters = peer_end.and_then(|peer_end| peer_end.fence_counters.as_ref());
+        let Some((counters, fences)) = counters.zip(end.fences.as_mut()) else {
             return false; // the rank after us has not come to its first fence
         };
-        let Some(place) = fences.rounds.get_mut(round) else {
-            return false;
-        };
-        let said = place.said;
-        let word = match fences.failed {
-            None => FenceWord::new(fences.come, fences.endings, None),
-            Some(_) if said.code() > 0 => return true,
-            failed => FenceWord::new(said.come() + 1, said.0, failed),
-        };
-        fence_counter.add(word.0 - place.said.0, after, &mut common.commands);
-        place.said = word;
+        if let Some((parity, by)) = fences.announce(round) {
+            counters[parity].add(by, after, &mut common.commands);
+        }
         true
     }
 
@@ -356,7 +362,7 @@ impl WindowPart<'_> {
         }
     }
 
-    /// Asks a rank that has sent no key for its fence counter to say when it has freed its end, now or later.
+    /// Asks a rank that has sent no keys to its fence counters to say when it has freed its end, now or later.
     fn ask_to_fence(&mut self, id: WindowId, after: WorldRank) {
         let peer_end = self.windows.peer_end(id, after);
         if peer_end.is_some_and(|peer_end| !mem::replace(&mut peer_end.asked_to_fence, true)) {
@@ -402,14 +408,24 @@ impl WindowPart<'_> {
         };
         peer_end.fenced = true;
         peer_end
-            .fence_counter
-            .get_or_insert_with(|| PeerCounter::new(header.first));
+            .fence_counters
+            .get_or_insert_with(|| [header.first, header.second].map(PeerCounter::new));
         let fences = self.windows.fences(id);
         if fences.is_some_and(|fences| fences.failed.is_some()) {
             self.tell_failure(id);
         }
         self.wake_window(id);
     }
+}
+
+/// Returns which of the two counters of a round a fence uses.
+fn parity_of(fence: u64) -> usize {
+    usize::from(!fence.is_multiple_of(2))
+}
+
+/// Returns how many fences up to this one use the same counter.
+fn nth_of(fence: u64) -> u64 {
+    fence.div_ceil(2)
 }
 
 /// Returns the ranks after and before this one in a round, or `None` after the last round.

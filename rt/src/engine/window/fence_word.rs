@@ -6,7 +6,10 @@ use ripstop_fabric::driver::DownCause;
 
 use crate::{error::ErrorKind, group::WorldRank};
 
-/// Value of a rank's counter in a round, which encodes what the rank before it has announced.
+/// Value of a counter of fences, which encodes what the rank before this one has announced in a round.
+///
+/// A round has two counters, for fences of even and of odd numbers. Drivers promise no order of counts, but a rank announces a
+/// fence only after its receiver has passed the last but one. So at most one announcement of a fence is in flight to a counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct FenceWord(pub(super) u64);
 
@@ -24,33 +27,55 @@ pub(super) enum FenceFailure {
 }
 
 impl FenceWord {
-    pub(super) fn new(come: u64, endings: u64, failed: Option<FenceFailure>) -> Self {
+    /// Returns the value after this number of fences, of which `endings` ended an epoch.
+    pub(super) fn after(fences: u64, endings: u64) -> Self {
+        Self(fences * FENCE + endings % FENCE)
+    }
+
+    /// Returns the addition that announces a failure instead of the next fence, after `announced` fences in this counter.
+    pub(super) fn failure(failed: FenceFailure, announced: u64) -> u64 {
         let code = match failed {
-            None => 0,
-            Some(FenceFailure::Apart(_)) => APART,
-            Some(FenceFailure::Gone(..) | FenceFailure::GaveUp(_) | FenceFailure::NoMemory) => {
-                GAVE_UP
-            }
+            FenceFailure::Apart(_) => APART,
+            FenceFailure::Gone(..) | FenceFailure::GaveUp(_) | FenceFailure::NoMemory => GAVE_UP,
         };
-        Self(come * COME + code * CODE + endings % CODE)
+        code + announced % 2 * AFTER_ODD
     }
 
-    pub(super) fn come(self) -> u64 {
-        self.0 / COME
+    /// Returns the value from which on a counter that has this value may have news for a rank that waits for `fences` in it.
+    pub(super) fn next(self, fences: u64) -> u64 {
+        self.0 / AFTER_ODD * AFTER_ODD + fences * FENCE
     }
 
-    pub(super) fn code(self) -> u64 {
-        self.0 % COME / CODE
+    /// Returns what the counter says to a rank that waits for `fences` announcements in it, `endings` of which end an epoch.
+    /// Returns `None` if the last of them is still to come.
+    pub(super) fn verdict(self, fences: u64, endings: u64) -> Option<FenceVerdict> {
+        let announced = self.0 % AFTER_ODD / FENCE;
+        if announced >= fences {
+            return Some(match (self.0 ^ endings) % FENCE {
+                0 => FenceVerdict::Come,
+                _ => FenceVerdict::Apart,
+            });
+        }
+        // A failure may overtake the fence before it, and then says that there was one.
+        let is_after_odd = self.0 / AFTER_ODD % 2 == 1;
+        match self.0 / APART {
+            0 => None,
+            _ if is_after_odd != fences.is_multiple_of(2) => None,
+            1 => Some(FenceVerdict::Apart),
+            _ => Some(FenceVerdict::GaveUp),
+        }
     }
+}
 
-    /// Returns true if the rank that sent this word lets this rank pass fence number `come`.
-    pub(super) fn agrees(self, come: u64, endings: u64) -> bool {
-        // The sender may be further ahead, but only if it agreed with every rank so far. A failure adds one to the count of
-        // fences, too, and is no fence.
-        let passed = self.come() - u64::from(self.code() > 0);
-        let more = (self.0 % CODE).wrapping_sub(endings) % CODE;
-        passed >= come && more <= passed - come
-    }
+/// What the rank before this one has announced in a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FenceVerdict {
+    /// It has come to the same fence.
+    Come,
+    /// It came to a fence of the other kind, or reports that another rank did.
+    Apart,
+    /// It reports that a rank is down.
+    GaveUp,
 }
 
 impl FenceFailure {
@@ -82,47 +107,69 @@ impl FenceFailure {
     }
 }
 
-// Layout of a word, from the most significant bits: fences come to (2⁵⁴, enough for 500 years at a million a second), failure
-// code, and endings modulo 2⁸. Only differences of endings matter, and a rank is at most a few fences ahead of another.
-pub(super) const COME: u64 = 1 << 10;
-const CODE: u64 = 1 << 8;
-const APART: u64 = 1;
-pub(super) const GAVE_UP: u64 = 2;
+// Layout of a word, from the most significant bits: failure code, whether the failure comes after an odd number of fences,
+// fences, and endings modulo 2. All ranks agreed on the fences before the last one, so their endings differ by one at most.
+const APART: u64 = 1 << 62;
+const GAVE_UP: u64 = 2 << 62;
+const AFTER_ODD: u64 = 1 << 61;
+const FENCE: u64 = 2;
 
 #[cfg(test)]
 mod tests {
-    use super::{CODE, FenceFailure, FenceWord, WorldRank};
+    use super::{FenceFailure, FenceVerdict, FenceWord, WorldRank};
+
+    const FAILURES: [(FenceFailure, FenceVerdict); 2] = [
+        (FenceFailure::Apart(WorldRank(1)), FenceVerdict::Apart),
+        (FenceFailure::GaveUp(WorldRank(1)), FenceVerdict::GaveUp),
+    ];
 
     #[test]
-    fn a_later_word_agrees_with_a_passed_fence_and_a_failed_word_does_not() {
-        let word = |come, endings, failed| FenceWord::new(come, endings, failed);
-        assert!(word(7, 3, None).agrees(7, 3));
-        assert!(word(8, 4, None).agrees(7, 3) && word(8, 3, None).agrees(7, 3));
-        assert!(!word(8, 4, Some(FenceFailure::Apart(WorldRank(1)))).agrees(7, 3));
-        assert!(!word(7, 4, None).agrees(7, 3) && !word(7, 3, None).agrees(7, 4));
-        for failed in [
-            FenceFailure::Apart(WorldRank(1)),
-            FenceFailure::GaveUp(WorldRank(1)),
-        ] {
-            assert!(!word(7, 3, Some(failed)).agrees(7, 3));
-            assert!(word(8, 3, Some(failed)).agrees(7, 3), "it failed later");
+    fn a_fence_of_the_same_kind_is_passed_and_one_of_the_other_kind_is_not() {
+        let mut before = FenceWord::default();
+        let mut endings = 0;
+        for fences in 1..1000 {
+            assert_eq!(before.verdict(fences, endings), None);
+            let other = endings + u64::from(fences % 3 != 0);
+            endings += u64::from(fences % 3 == 0);
+            let word = FenceWord::after(fences, endings);
+            assert!(word.0 > before.0, "counters only grow");
+            assert_eq!(word.verdict(fences, endings), Some(FenceVerdict::Come));
+            assert_eq!(word.verdict(fences, other), Some(FenceVerdict::Apart));
+            before = word;
         }
     }
 
     #[test]
-    fn words_only_grow_also_when_endings_start_anew() {
-        let last = FenceWord::new(CODE, CODE - 1, None);
-        let next = FenceWord::new(CODE + 1, CODE, None);
-        assert!(next.0 > last.0);
-        assert!(next.agrees(CODE + 1, CODE));
-        assert!(next.agrees(CODE, CODE - 1));
+    fn a_failure_takes_the_place_of_the_next_fence_and_of_none_before() {
+        for (failed, verdict) in FAILURES {
+            for announced in [1, 2, 7] {
+                let failure = FenceWord::failure(failed, announced);
+                let overtaking = FenceWord(FenceWord::after(announced - 1, 0).0 + failure);
+                assert_eq!(overtaking.verdict(announced, 1), None, "it is in flight");
+                let word = FenceWord(FenceWord::after(announced, 1).0 + failure);
+                assert_eq!(word.verdict(announced, 1), Some(FenceVerdict::Come));
+                assert_eq!(word.verdict(announced + 1, 1), Some(verdict));
+            }
+        }
+    }
+
+    #[test]
+    fn a_failure_wakes_and_so_does_the_fence_that_it_has_overtaken() {
+        for (failed, _) in FAILURES {
+            let before = FenceWord::after(6, 0);
+            let failure = FenceWord::failure(failed, 7);
+            let overtaking = FenceWord(before.0 + failure);
+            assert!((before.0 + 1..=overtaking.0).contains(&before.next(7)));
+            let both = FenceWord(FenceWord::after(7, 1).0 + failure);
+            assert!((overtaking.0 + 1..=both.0).contains(&overtaking.next(7)));
+        }
     }
 
     #[test]
     fn a_window_that_fences_a_million_times_a_second_does_so_for_centuries() {
-        let come = 500 * 365 * 86_400 * 1_000_000;
-        let word = FenceWord::new(come, come, None);
-        assert_eq!((word.come(), word.code()), (come, 0));
-        assert!(FenceWord::new(come + 1, come, None).agrees(come, come));
+        let fences = 500 * 365 * 86_400 * 1_000_000 / 2;
+        let word = FenceWord::after(fences, 0);
+        assert_eq!(word.verdict(fences, 0), Some(FenceVerdict::Come));
+        assert_eq!(word.verdict(fences + 1, 0), None);
     }
 }

@@ -170,8 +170,8 @@ struct PeerEndState {
     counters: Arc<EpochCounters>,
     /// Keys to the neighbor's counters that this rank adds to.
     remote_pair: Option<RemoteCounterPair>,
-    /// The neighbor's counter to which this rank adds when it comes to a fence.
-    fence_counter: Option<PeerCounter>,
+    /// The neighbor's counters to which this rank adds in turn when it comes to a fence.
+    fence_counters: Option<[PeerCounter; 2]>,
     /// True if the neighbor waits for this rank in fences, so it must be notified when this rank's end is freed.
     fenced: bool,
     /// True once the neighbor was notified that this rank waits for it in a fence.

@@ -87,7 +87,7 @@ kinds! {
     WindowCount = 51, "Counts how often the sender has opened its window to the receiver, or has accessed the receiver's.";
     NoWindow = 52, "The sender has freed this window.";
     CounterKeys = 53, "Names counters of the sender. The receiver adds to them instead of sending `WindowCount`.";
-    FenceKeys = 54, "Names a counter of the sender. The receiver adds to it at each fence that it reaches.";
+    FenceKeys = 54, "Names two counters of the sender. The receiver adds to them in turn at the fences that it reaches.";
     Update = 55, "Asks for an operation on the memory of the receiver's end of a window.";
     UpdateReply = 56, "Answers an update.";
     Lock = 57, "Requests a lock.";
@@ -318,7 +318,7 @@ pub(crate) struct WindowHelloHeader {
 }
 
 /// Header of [`WireKind::CounterKeys`], with two counters of the sender, for posts and for completed accesses. Also of
-/// [`WireKind::FenceKeys`], with one counter.
+/// [`WireKind::FenceKeys`], with two counters for fences of even and of odd numbers.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct CounterKeysHeader {
@@ -326,7 +326,6 @@ pub(crate) struct CounterKeysHeader {
     pub(crate) ctx: u32,
     pub(crate) tag: u32,
     pub(crate) first: RemoteCounter,
-    /// All zero in a gate.
     pub(crate) second: RemoteCounter,
 }
 

@@ -4,6 +4,7 @@ use ripstop_fabric::{
     driver::{CommandFailure, CommandToken, DownCause, Driver, PayloadView, Sink},
     loopback,
     memory::MemoryRegion,
+    random::SeededRandom,
 };
 
 pub(super) use crate::engine::commons::lone_rank::{CTX, LoneFlush, op_info, settle};
@@ -35,6 +36,13 @@ pub(super) const ELEMENT: usize = size_of::<u64>();
 pub(super) struct LoneEnd {
     driver: Box<dyn Driver>,
     pub(super) core: LoneEndSink,
+    late_counts: Option<LateCounts>,
+}
+
+/// Counts that others may overtake, because drivers promise no order of counts.
+struct LateCounts {
+    random: SeededRandom,
+    held: Vec<OneSidedCommand>,
 }
 
 /// What the driver reports to. Messages of other parts are refused.
@@ -51,7 +59,11 @@ pub(super) fn lone_ends(size: u32) -> Vec<LoneEnd> {
         common.groups.join(CTX, &RankGroup::First(size));
         let windows = LazyWindowTable::default();
         let core = LoneEndSink { common, windows };
-        LoneEnd { driver, core }
+        LoneEnd {
+            driver,
+            core,
+            late_counts: None,
+        }
     });
     ends.collect()
 }
@@ -88,13 +100,41 @@ impl LoneEnd {
         }
     }
 
-    /// Handles what the driver has, and posts what that asks for. Returns true if anything happened.
+    /// Lets counts overtake each other from now on.
+    pub(super) fn reorder_counts(&mut self, seed: u64) {
+        self.late_counts = Some(LateCounts {
+            random: SeededRandom::new(seed),
+            held: Vec::new(),
+        });
+    }
+
+    /// Handles what the driver has, and posts what that asks for. Returns true if anything happened or is still held.
     pub(super) fn turn(&mut self) -> bool {
         let events = self.driver.progress(ARRIVALS_MAX, &mut self.core).events;
         self.flush();
+        let is_one_held = self.post_late_count();
         self.core.common.wakers.clear();
         self.core.common.garbage.clear();
-        events > 0
+        is_one_held || events > 0
+    }
+
+    /// Posts one of the held counts, or none yet. Returns true if there were any.
+    fn post_late_count(&mut self) -> bool {
+        let Some(LateCounts { random, held }) = &mut self.late_counts else {
+            return false;
+        };
+        if held.is_empty() {
+            return false;
+        }
+        if random.chance(0.3) {
+            let nth = usize::try_from(random.within(0..held.len() as u64));
+            let count = held.swap_remove(nth.expect("few"));
+            let (driver, common) = self.driver_and_commons();
+            if !common.post_one_sided(driver, count) {
+                common.commands.push(count);
+            }
+        }
+        true
     }
 
     /// Returns true if this rank neither holds the lock of a rank's memory nor has requested it.
@@ -127,6 +167,13 @@ impl LoneFlush for LoneEnd {
     fn post_command(&mut self, command: OneSidedCommand) -> bool {
         if let OneSidedCommand::Greet { id, rank } = command {
             self.windows().greet(id, rank);
+            return true;
+        }
+        if let OneSidedCommand::Count { .. } = command
+            && let Some(late) = &mut self.late_counts
+            && late.random.chance(0.5)
+        {
+            late.held.push(command);
             return true;
         }
         let (driver, common) = self.driver_and_commons();

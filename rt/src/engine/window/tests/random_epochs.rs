@@ -377,6 +377,7 @@ impl RandomEpochs {
         };
         for (mut end, me) in lone_ends(size).into_iter().zip(0..) {
             epochs.memory.push(end.open(ELEMENTS));
+            end.reorder_counts(epochs.random.bits());
             let end = Rc::new(RefCell::new(end));
             let user = EndUser {
                 me,
