@@ -181,7 +181,7 @@ impl CallDisagreements<'_> {
     /// Records two ranks that disagree in a collective. Notifies the neighbors of the pair, and sends the descriptions of both
     /// calls as far as they are known.
     pub(super) fn note_pair(&mut self, id: CollectiveId, pair: DisagreeingRanks, is_new: bool) {
-        let first = self.common.calls.revoked_from(id.context);
+        let first = self.common.calls.revocations.first(id.context);
         let is_first = first.is_some_and(|(tag, _)| tag == id.sequence);
         let is_noted = is_first && self.programs.descriptions.note(id, pair);
         if is_new || is_noted {
@@ -260,7 +260,7 @@ impl CallDisagreements<'_> {
     /// Notifies all members of small communicators of a mismatch, before this rank leaves because of it. A member that calls its
     /// first collective later would otherwise only see that this rank has left.
     pub(crate) fn tell_members_of_mismatch(&mut self) {
-        for (id, [one, other]) in self.common.calls.mismatches() {
+        for (id, [one, other]) in self.common.calls.revocations.mismatches() {
             let Some(group) = self.group_of(id.context) else {
                 continue;
             };
@@ -343,7 +343,8 @@ impl CallDisagreements<'_> {
     /// Returns the pair of ranks that errors name. A pair that can still say what it called comes before one of which a rank has
     /// left.
     fn named_pair(&self, ctx: u32) -> Option<(CollectiveId, DisagreeingRanks)> {
-        let (tag, CollectiveFailure::Mismatch(one, other)) = self.common.calls.revoked_from(ctx)?
+        let (tag, CollectiveFailure::Mismatch(one, other)) =
+            self.common.calls.revocations.first(ctx)?
         else {
             return None;
         };

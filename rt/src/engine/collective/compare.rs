@@ -289,7 +289,7 @@ impl CallDisagreements<'_> {
         let Some(place) = group.local_of(me) else {
             return CallComparison::Complete;
         };
-        let is_revoked = self.common.calls.is_revoked(ctx);
+        let is_revoked = self.common.calls.revocations.is_revoked(ctx);
         let ours = if is_revoked {
             RecentCalls::REVOKED
         } else {
@@ -359,7 +359,7 @@ impl CallDisagreements<'_> {
         if !is_expected {
             return;
         }
-        let is_revoked = self.common.calls.is_revoked(header.ctx);
+        let is_revoked = self.common.calls.revocations.is_revoked(header.ctx);
         if is_revoked {
             self.common.tell_revoked(rank, header.ctx);
         }
@@ -381,14 +381,14 @@ impl CallDisagreements<'_> {
 
     /// Returns true if this rank knows that two ranks called different collectives.
     pub(crate) fn knows_of_mismatch(&self) -> bool {
-        !self.common.calls.mismatches().is_empty()
+        !self.common.calls.revocations.mismatches().is_empty()
     }
 
     /// Returns the error that two ranks called different collectives, if no call of this rank has returned it. The caller must
     /// report it.
     pub(crate) fn take_untold_mismatch(&mut self) -> Option<(u32, ErrorKind)> {
         let mut contexts = self.compared_contexts().into_iter();
-        let ctx = contexts.find(|ctx| self.common.calls.take_untold_mismatch(*ctx))?;
+        let ctx = contexts.find(|ctx| self.common.calls.revocations.take_untold_mismatch(*ctx))?;
         let (ranks, calls) = self.disagreement(ctx)?;
         let group = self.group_of(ctx)?;
         let [rank, other] = ranks.map(|world| {

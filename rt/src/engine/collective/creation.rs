@@ -29,20 +29,20 @@ impl CollectivePart<'_> {
     pub(in crate::engine) fn abort_creation(&mut self, id: CollectiveId, kind: &ErrorKind) {
         let why = CollectiveFailure::of(kind, self.p2p.common.me);
         self.revoke(id, why);
-        self.p2p.common.calls.was_told(id); // by the error it returns
+        self.p2p.common.calls.revocations.was_told(id); // by the error it returns
     }
 
     /// Returns the error of a creation on a communicator with no more collectives, as for any
     /// [call](crate::engine::commons::collective_registry::CollectiveRegistry::report_revocation).
     pub(crate) fn why_revoked(&mut self, id: CollectiveId) -> Option<ErrorKind> {
-        let kind = self.p2p.common.calls.revoked_kind(id)?;
-        Some(self.p2p.common.calls.report_revocation(id, kind))
+        let kind = self.p2p.common.calls.revocations.kind(id)?;
+        Some(self.p2p.common.calls.revocations.report(id, kind))
     }
 
     /// Checks a creation that is about to begin. Returns an error if there are no more collectives, or if another rank has asked
     /// for a program in this place.
     pub(crate) fn check_creation(&mut self, id: CollectiveId) -> Option<ErrorKind> {
-        if let Some(kind) = self.p2p.common.calls.revoked_kind(id) {
+        if let Some(kind) = self.p2p.common.calls.revocations.kind(id) {
             return Some(kind);
         }
         if !self.p2p.common.calls.any_asked() {

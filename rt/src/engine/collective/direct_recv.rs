@@ -34,7 +34,7 @@ impl CollectivePart<'_> {
     ) {
         if run.waits_directly {
             let peer = run.world_of(from);
-            if !self.p2p.common.calls.may_be_early(run.id()) {
+            if !self.p2p.common.calls.early.may_have(run.id()) {
                 return run.flies(at, StepExecutor::Wait(peer));
             }
             match self.take_stored(run, at, peer) {

@@ -129,6 +129,7 @@ impl CollectivePart<'_> {
             self.p2p
                 .common
                 .calls
+                .revocations
                 .was_not_told(CollectiveId::new(info.ctx, tag));
         }
     }

@@ -53,7 +53,7 @@ impl CollectivePart<'_> {
             return Some(ErrorKind::Closed);
         }
         let id = call.id;
-        if let Some(kind) = self.p2p.common.calls.revoked_kind(id) {
+        if let Some(kind) = self.p2p.common.calls.revocations.kind(id) {
             return Some(kind);
         }
         if self.p2p.common.peers.downs() > 0 {
@@ -68,7 +68,7 @@ impl CollectivePart<'_> {
         {
             return Some(self.mismatch_with(stranger));
         }
-        if !self.p2p.common.calls.may_be_strange(id, call.sig) {
+        if !self.p2p.common.calls.early.may_have_other(id, call.sig) {
             return None;
         }
         let stranger = self
@@ -88,7 +88,7 @@ impl CollectivePart<'_> {
         let why = CollectiveFailure::of(&kind, me);
         let is_awaited = self.is_awaited(index);
         let kind = if is_awaited {
-            self.p2p.common.calls.report_revocation(id, kind)
+            self.p2p.common.calls.revocations.report(id, kind)
         } else {
             kind
         };
@@ -104,7 +104,7 @@ impl CollectivePart<'_> {
         }
         self.revoke(id, why);
         if is_awaited {
-            self.p2p.common.calls.was_told(id);
+            self.p2p.common.calls.revocations.was_told(id);
         }
         self.disagreements().send_own_description(id);
     }
@@ -167,7 +167,7 @@ impl CollectivePart<'_> {
             return;
         }
         self.p2p.common.unusual = true;
-        let is_new = self.p2p.common.calls.revoke(id, why);
+        let is_new = self.p2p.common.calls.revocations.revoke(id, why);
         if let CollectiveFailure::Mismatch(one, other) = why {
             self.disagreements().note_pair(id, [one, other], is_new);
         }
@@ -176,10 +176,10 @@ impl CollectivePart<'_> {
         }
         let running = self.p2p.common.calls.running(id);
         if running.is_some_and(|running| self.is_awaited(running.run)) {
-            self.p2p.common.calls.was_told(id); // its future will return the reason
+            self.p2p.common.calls.revocations.was_told(id); // its future will return the reason
         }
         if self.p2p.common.has_left(id.context & !1) {
-            self.p2p.common.calls.note_left(id.context);
+            self.p2p.common.calls.revocations.note_left(id.context);
         }
         if !matches!(why, CollectiveFailure::Mismatch(..)) {
             self.disagreements().announce_failure(id, why);
@@ -246,13 +246,13 @@ impl CollectivePart<'_> {
         let id = envelope.collective_id();
         let in_vain =
             || matches!(content, MessageBody::Bytes(_)) && self.p2p.common.is_left(&envelope);
-        if self.p2p.common.calls.revoked_kind(id).is_some() || in_vain() {
+        if self.p2p.common.calls.revocations.kind(id).is_some() || in_vain() {
             return self.p2p.refuse_at(place, envelope, content);
         }
         if !self.p2p.store_unexpected(envelope, sig, content, place) {
             return;
         }
-        self.p2p.common.calls.came_early(id, sig);
+        self.p2p.common.calls.early.add(id, sig);
         match self.p2p.common.calls.running(id) {
             Some(running) if running.sig == sig => {}
             Some(RunningCollective { run, .. }) => self.fail_mismatched(run, envelope.source),
@@ -270,7 +270,7 @@ impl CollectivePart<'_> {
     /// Offers stay. Their sender learns that the collective will not begin when it [asks](crate::engine::stall_probe), or learns
     /// the reason before that.
     pub(in crate::engine) fn forget_left(&mut self, ctx: u32) {
-        if self.p2p.common.has_left(ctx & !1) && self.p2p.common.calls.any_early() {
+        if self.p2p.common.has_left(ctx & !1) && !self.p2p.common.calls.early.is_empty() {
             let running = self.p2p.common.calls.running_of(ctx);
             self.p2p.forget_messages(|envelope, body| {
                 let is_left = envelope.ctx == ctx && !running.contains(&envelope.tag);

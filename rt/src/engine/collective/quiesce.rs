@@ -70,7 +70,7 @@ impl CollectivePart<'_> {
         let (Some(offloaded), Some(kind)) = (run.execution.task_lists_mut(), &run.failed) else {
             return;
         };
-        let revoked = self.p2p.common.calls.revoked_from(id.context);
+        let revoked = self.p2p.common.calls.revocations.first(id.context);
         let (first, why) =
             revoked.unwrap_or_else(|| (id.sequence, CollectiveFailure::of(kind, me)));
         for &rank in &peers {

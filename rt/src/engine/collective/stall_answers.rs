@@ -98,7 +98,7 @@ impl CollectivePart<'_> {
     ) {
         let id = header.collective_id();
         let calls = &self.p2p.common.calls;
-        if calls.revoked_kind(id).is_some() {
+        if calls.revocations.kind(id).is_some() {
             return self.p2p.common.tell_revoked(rank, id.context);
         }
         if header.sig == NO_PROGRAM && calls.is_creating(id) {

@@ -11,23 +11,23 @@ impl EngineCommons {
     /// Returns true if any communicator is revoked.
     #[inline]
     pub(in crate::engine) fn any_revoked(&self) -> bool {
-        self.calls.any_revoked()
+        self.calls.revocations.any()
     }
 
     /// Returns the error for messages of this collective, if it is revoked.
     pub(in crate::engine) fn revoked_kind(&self, ctx: u32, tag: Option<u32>) -> Option<ErrorKind> {
-        if self.calls.is_void(ctx) {
+        if self.calls.revocations.is_void(ctx) {
             return Some(ErrorKind::Revoked);
         }
-        self.calls.revoked_kind(CollectiveId::new(ctx, tag?))
+        self.calls.revocations.kind(CollectiveId::new(ctx, tag?))
     }
 
     /// Returns true if nothing unusual is known about this collective and its communicator. Its ranks are not looked at.
     #[inline]
     pub(in crate::engine) fn is_calm_for(&self, id: CollectiveId) -> bool {
         let is_ending = self.closing | self.leaving | self.ended;
-        let is_watched = is_ending || self.unusual && self.calls.is_revoked(id.context);
-        !(is_watched || self.calls.may_be_early(id))
+        let is_watched = is_ending || self.unusual && self.calls.revocations.is_revoked(id.context);
+        !(is_watched || self.calls.early.may_have(id))
     }
 
     /// Returns the same for a collective of this rank alone, which no message precedes.
@@ -40,33 +40,33 @@ impl EngineCommons {
     /// Returns true if the communicator was revoked, or the collective belongs into the trace.
     #[cold]
     fn is_watched_alone(&self, ctx: u32) -> bool {
-        self.recorders.has_trace() || self.calls.is_revoked(ctx)
+        self.recorders.has_trace() || self.calls.revocations.is_revoked(ctx)
     }
 
     /// Revokes a context with all its messages. Returns false if it was revoked already.
     pub(in crate::engine) fn make_void(&mut self, ctx: u32) -> bool {
         self.unusual = true;
-        self.calls.make_void(ctx)
+        self.calls.revocations.make_void(ctx)
     }
 
     /// Returns true if this context was revoked with all its messages.
     #[inline]
     pub(in crate::engine) fn is_void(&self, ctx: u32) -> bool {
-        self.calls.is_void(ctx)
+        self.calls.revocations.is_void(ctx)
     }
 
     /// Records that a stored message has left the store.
     #[inline]
     pub(in crate::engine) fn note_left_store(&mut self, envelope: MessageEnvelope) {
         if !envelope.ctx.is_multiple_of(2) {
-            self.calls.was_early(envelope.collective_id());
+            self.calls.early.remove(envelope.collective_id());
         }
     }
 
     /// Records that a message was put back in the store.
     pub(in crate::engine) fn note_stored(&mut self, envelope: MessageEnvelope, sig: u64) {
         if !envelope.ctx.is_multiple_of(2) {
-            self.calls.came_early(envelope.collective_id(), sig);
+            self.calls.early.add(envelope.collective_id(), sig);
         }
     }
 
@@ -87,7 +87,7 @@ impl EngineCommons {
     pub(in crate::engine) fn tell_revoked(&mut self, rank: WorldRank, ctx: u32) {
         if self.is_void(ctx) {
             self.peers.control(rank, &RevokeHeader::new(ctx & !1));
-        } else if let Some((tag, why)) = self.calls.revoked_from(ctx) {
+        } else if let Some((tag, why)) = self.calls.revocations.first(ctx) {
             self.peers
                 .control(rank, &why.header(CollectiveId::new(ctx, tag)));
         }

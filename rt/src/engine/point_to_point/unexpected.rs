@@ -131,7 +131,7 @@ impl PointToPoint {
 
     /// Returns the sender of a message for this collective that was not received, if there is one.
     pub(in crate::engine) fn left_over(&mut self, id: CollectiveId) -> Option<WorldRank> {
-        if !self.common.calls.may_be_early(id) {
+        if !self.common.calls.early.may_have(id) {
             return None;
         }
         let any = RecvPattern {

@@ -2,30 +2,25 @@
 //!
 //! A collective's number is its tag. Numbers count the collectives of a communicator, and wrap around.
 
+mod early;
+mod failure;
+mod revocations;
 #[cfg(test)]
 mod tests;
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    mem,
     ops::{Deref, DerefMut},
     panic::Location,
 };
 
-use crate::{
-    error::ErrorKind,
-    group::WorldRank,
-    proto::collective_id::CollectiveId,
-    proto::wire::{self, AbortHeader, HeaderBase, WireKind},
-};
+pub(in crate::engine) use self::failure::CollectiveFailure;
+use self::{early::EarlyMessages, revocations::CollectiveRevocations};
+use crate::{group::WorldRank, proto::collective_id::CollectiveId};
 
 /// Completed collectives that are remembered. A message for one of them shows that two ranks called different ones. A power of
 /// two.
 const OVER_MAX: usize = 256;
-
-/// Revoked communicators that this rank has dropped and still remembers, because peers may ask for the reason. The oldest are
-/// forgotten.
-const LEFT_MAX: usize = 1 << 10;
 
 /// Number of entries in `displaced` from which on those of dropped communicators are removed. The larger it is, the rarer the
 /// table is searched.
@@ -72,8 +67,7 @@ pub(in crate::engine) struct CollectiveRegistry {
     over: Vec<Option<CompletedCollective>>,
     /// By context, the last collective whose place was taken by another communicator's, or by one that ended late.
     displaced: BTreeMap<u32, u32>,
-    /// Unexpected messages of collectives, sorted by id.
-    early: Vec<(CollectiveId, EarlyMessages)>,
+    pub(in crate::engine) early: EarlyMessages,
     /// Ranks that have asked for collectives which this rank has not begun, with their signatures.
     asked: VecDeque<(CollectiveId, WorldRank, u64)>,
     /// Collectives in which this rank agrees with others by plain messages.
@@ -82,10 +76,7 @@ pub(in crate::engine) struct CollectiveRegistry {
     created: BTreeMap<u32, u32>,
     /// Ranks that were asked whether they will take part in such a collective.
     pub(in crate::engine) makers_asked: Vec<(WorldRank, CollectiveId)>,
-    /// Revoked communicators, by context.
-    revoked: BTreeMap<u32, CollectiveRevocation>,
-    /// Revoked communicators that this rank has dropped, the oldest first.
-    left: VecDeque<u32>,
+    pub(in crate::engine) revocations: CollectiveRevocations,
 }
 
 /// A collective in which this rank agrees with others by plain messages: the making of a communicator or a window, a fence, or
@@ -109,40 +100,10 @@ struct CompletedCollective {
     at: &'static Location<'static>,
 }
 
-/// A communicator on which collectives fail.
-#[derive(Clone, Copy, Default)]
-struct CollectiveRevocation {
-    /// Number of the first collective that failed, and the reason.
-    from: Option<(u32, CollectiveFailure)>,
-    /// True if ranks disagreed or a rank failed, and no call of this rank has returned that reason yet.
-    untold: bool,
-    /// True if the application revoked the communicator, with all its messages.
-    void: bool,
-}
-
 #[derive(Clone, Copy)]
 pub(in crate::engine) struct RunningCollective {
     pub(in crate::engine) sig: u64,
     pub(in crate::engine) run: u32,
-}
-
-/// Messages stored for one collective. The count is an upper bound, because some may have left the store unrecorded.
-#[derive(Clone, Copy)]
-struct EarlyMessages {
-    stored: usize,
-    /// Signature of the first message.
-    sig: u64,
-    /// True if another signature was seen.
-    mixed: bool,
-}
-
-/// Reason why a collective failed, the same on all ranks. Ranks are those of the world.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::engine) enum CollectiveFailure {
-    Failed(WorldRank),
-    Finished(WorldRank),
-    Mismatch(WorldRank, WorldRank),
-    GaveUp(WorldRank),
 }
 
 impl CollectiveRegistry {
@@ -151,13 +112,12 @@ impl CollectiveRegistry {
             running: Vec::new(),
             over: Vec::new(),
             displaced: BTreeMap::new(),
-            early: Vec::new(),
+            early: EarlyMessages::new(),
             asked: VecDeque::new(),
             agreeing: Vec::new(),
             created: BTreeMap::new(),
             makers_asked: Vec::new(),
-            revoked: BTreeMap::new(),
-            left: VecDeque::new(),
+            revocations: CollectiveRevocations::new(),
         }
     }
 
@@ -331,164 +291,6 @@ impl CollectiveRegistry {
         self.asked.retain(|(of, ..)| *of != id);
     }
 
-    /// Records that a message for a collective is stored.
-    pub(in crate::engine) fn came_early(&mut self, id: CollectiveId, sig: u64) {
-        match self.early.binary_search_by_key(&id, |(id, _)| *id) {
-            Ok(at) => {
-                let early = &mut self.early[at].1;
-                early.stored += 1;
-                early.mixed |= early.sig != sig;
-            }
-            Err(at) => {
-                let (stored, mixed) = (1, false);
-                self.early
-                    .insert(at, (id, EarlyMessages { stored, sig, mixed }));
-            }
-        }
-    }
-
-    /// Records that a stored message has left the store.
-    pub(in crate::engine) fn was_early(&mut self, id: CollectiveId) {
-        if let Ok(at) = self.early.binary_search_by_key(&id, |(id, _)| *id) {
-            self.early[at].1.stored -= 1;
-            if self.early[at].1.stored == 0 {
-                self.early.remove(at);
-            }
-        }
-    }
-
-    /// Returns true if messages may be stored for any collective.
-    pub(in crate::engine) fn any_early(&self) -> bool {
-        !self.early.is_empty()
-    }
-
-    /// Returns true if messages may be stored for this collective.
-    #[inline]
-    pub(in crate::engine) fn may_be_early(&self, id: CollectiveId) -> bool {
-        self.any_early() && self.early.binary_search_by_key(&id, |(id, _)| *id).is_ok()
-    }
-
-    /// Returns true if a message with another signature may be stored for this collective.
-    #[inline]
-    pub(in crate::engine) fn may_be_strange(&self, id: CollectiveId, sig: u64) -> bool {
-        let at = self.early.binary_search_by_key(&id, |(id, _)| *id);
-        at.is_ok_and(|at| self.early[at].1.mixed || self.early[at].1.sig != sig)
-    }
-
-    #[inline(never)]
-    pub(in crate::engine) fn is_revoked(&self, ctx: u32) -> bool {
-        self.is_void(ctx) || self.revoked_from(ctx).is_some()
-    }
-
-    #[inline]
-    pub(in crate::engine) fn any_revoked(&self) -> bool {
-        !self.revoked.is_empty()
-    }
-
-    /// Revokes a context with all its messages. Returns false if it was revoked already.
-    pub(in crate::engine) fn make_void(&mut self, ctx: u32) -> bool {
-        let revoked = self.revoked.entry(ctx).or_default();
-        !mem::replace(&mut revoked.void, true)
-    }
-
-    #[inline]
-    pub(in crate::engine) fn is_void(&self, ctx: u32) -> bool {
-        self.any_revoked() && self.revoked.get(&ctx).is_some_and(|revoked| revoked.void)
-    }
-
-    /// Revokes this collective and all later ones of its context. Returns false if that was known.
-    pub(in crate::engine) fn revoke(&mut self, id: CollectiveId, why: CollectiveFailure) -> bool {
-        let before = self.revoked_from(id.context);
-        let new = before.is_none_or(|(first, known)| {
-            is_before(id.sequence, first) || id.sequence == first && why.is_sooner_than(known)
-        });
-        if new {
-            let revoked = self.revoked.entry(id.context).or_default();
-            revoked.from = Some((id.sequence, why));
-            revoked.untold |= match why {
-                CollectiveFailure::Mismatch(..) => {
-                    !matches!(before, Some((first, CollectiveFailure::Mismatch(..))) if first == id.sequence)
-                }
-                // A failed rank is reported once: it need not be reported again for an earlier collective.
-                CollectiveFailure::Failed(_) => {
-                    !matches!(before, Some((_, CollectiveFailure::Failed(_))))
-                }
-                CollectiveFailure::Finished(_) | CollectiveFailure::GaveUp(_) => false,
-            };
-        }
-        new
-    }
-
-    /// Returns the error for a call on a revoked communicator. If this rank has completed the collective in which two ranks
-    /// disagreed or one failed, its next call names those ranks.
-    pub(in crate::engine) fn report_revocation(
-        &mut self,
-        id: CollectiveId,
-        kind: ErrorKind,
-    ) -> ErrorKind {
-        let Some(revoked) = self.revoked.get_mut(&id.context) else {
-            return kind;
-        };
-        let told = !mem::take(&mut revoked.untold);
-        match (&kind, revoked.from) {
-            (ErrorKind::Revoked, Some((_, why))) if !told && !revoked.void => why.kind(),
-            _ => kind,
-        }
-    }
-
-    /// Returns the collectives in which two ranks disagreed, at most one for each communicator, and those ranks.
-    pub(in crate::engine) fn mismatches(&self) -> Vec<(CollectiveId, [WorldRank; 2])> {
-        let mismatch = |(ctx, revoked): (&u32, &CollectiveRevocation)| match revoked.from {
-            Some((tag, CollectiveFailure::Mismatch(one, other))) => {
-                Some((CollectiveId::new(*ctx, tag), [one, other]))
-            }
-            _ => None,
-        };
-        self.revoked.iter().filter_map(mismatch).collect()
-    }
-
-    /// Returns true if two ranks disagreed in this context, and no call of this rank has ended with that error. The caller
-    /// reports it now.
-    pub(in crate::engine) fn take_untold_mismatch(&mut self, ctx: u32) -> bool {
-        let revoked = self.revoked.get_mut(&ctx);
-        revoked.is_some_and(|revoked| {
-            let is_mismatch = matches!(revoked.from, Some((_, CollectiveFailure::Mismatch(..))));
-            is_mismatch && !revoked.void && mem::take(&mut revoked.untold)
-        })
-    }
-
-    /// Records that a call has returned the reason of a revoked communicator.
-    pub(in crate::engine) fn was_told(&mut self, id: CollectiveId) {
-        if let Some(revoked) = self.revoked.get_mut(&id.context) {
-            revoked.untold = false;
-        }
-    }
-
-    /// Records that the future of a call was dropped before it could return that two ranks disagreed in it.
-    pub(in crate::engine) fn was_not_told(&mut self, id: CollectiveId) {
-        if let Some(revoked) = self.revoked.get_mut(&id.context) {
-            let is_it = matches!(revoked.from, Some((first, CollectiveFailure::Mismatch(..))) if first == id.sequence);
-            revoked.untold |= is_it;
-        }
-    }
-
-    pub(in crate::engine) fn revoked_from(&self, ctx: u32) -> Option<(u32, CollectiveFailure)> {
-        self.revoked.get(&ctx)?.from
-    }
-
-    /// Returns the error for this collective if it is revoked.
-    pub(in crate::engine) fn revoked_kind(&self, id: CollectiveId) -> Option<ErrorKind> {
-        if self.is_void(id.context) {
-            return Some(ErrorKind::Revoked);
-        }
-        let (first, why) = self.revoked_from(id.context)?;
-        match id.sequence {
-            _ if is_before(id.sequence, first) => None,
-            _ if id.sequence == first => Some(why.kind()),
-            _ => Some(ErrorKind::Revoked),
-        }
-    }
-
     /// Forgets a dropped communicator. `has_left` returns true for each dropped one. Whether it was revoked is still remembered
     /// for a while.
     pub(in crate::engine) fn forget(&mut self, ctx: u32, has_left: impl Fn(u32) -> bool) {
@@ -497,21 +299,7 @@ impl CollectiveRegistry {
             self.displaced.retain(|its, _| !has_left(*its));
         }
         self.created.remove(&ctx);
-        self.note_left(ctx);
-    }
-
-    /// Records a revoked communicator as dropped, so that it is forgotten in the end. See [`forget`](Self::forget).
-    pub(in crate::engine) fn note_left(&mut self, ctx: u32) {
-        // The world's contexts stay: a later call may make another handle of it.
-        if ctx <= 1 || !self.revoked.contains_key(&ctx) || self.left.contains(&ctx) {
-            return;
-        }
-        self.left.push_back(ctx);
-        if self.left.len() > LEFT_MAX
-            && let Some(oldest) = self.left.pop_front()
-        {
-            self.revoked.remove(&oldest);
-        }
+        self.revocations.note_left(ctx);
     }
 }
 
@@ -525,77 +313,4 @@ fn place(id: CollectiveId) -> usize {
 /// Returns true if a number is before another one. Numbers of collectives wrap around.
 pub(in crate::engine) fn is_before(tag: u32, other: u32) -> bool {
     tag.wrapping_sub(other) > u32::MAX / 2
-}
-
-impl CollectiveFailure {
-    /// Returns the reason that other ranks get for the error that ended a program on rank `me`.
-    pub(in crate::engine) fn of(kind: &ErrorKind, me: WorldRank) -> Self {
-        let world = |rank: &usize| u32::try_from(*rank).map_or(me, WorldRank);
-        match kind {
-            ErrorKind::PeerFailed { rank, .. } => Self::Failed(world(rank)),
-            ErrorKind::PeerFinished { rank } => Self::Finished(world(rank)),
-            ErrorKind::Mismatch { rank, other, .. } => Self::Mismatch(world(rank), world(other)),
-            ErrorKind::Aborted { rank } => Self::GaveUp(world(rank)),
-            ErrorKind::Closed => Self::Finished(me),
-            _ => Self::GaveUp(me),
-        }
-    }
-
-    /// Returns true if this reason takes precedence. If several pairs of ranks disagree in one collective, all ranks eventually
-    /// name the lowest pair.
-    fn is_sooner_than(self, known: Self) -> bool {
-        match (self, known) {
-            (Self::Mismatch(one, other), Self::Mismatch(first, second)) => {
-                (one, other) < (first, second)
-            }
-            _ => false,
-        }
-    }
-
-    pub(in crate::engine) fn kind(self) -> ErrorKind {
-        match self {
-            Self::Failed(rank) => ErrorKind::peer_failed(rank.0 as usize),
-            Self::Finished(rank) => ErrorKind::PeerFinished {
-                rank: rank.0 as usize,
-            },
-            Self::Mismatch(rank, other) => ErrorKind::Mismatch {
-                rank: rank.0 as usize,
-                other: other.0 as usize,
-                calls: None,
-            },
-            Self::GaveUp(rank) => ErrorKind::Aborted {
-                rank: rank.0 as usize,
-            },
-        }
-    }
-
-    /// Returns the message that reports this reason.
-    pub(in crate::engine) fn header(self, id: CollectiveId) -> AbortHeader {
-        let (why, rank, other) = match self {
-            Self::Failed(rank) => (wire::WHY_FAILED, rank, 0),
-            Self::Finished(rank) => (wire::WHY_FINISHED, rank, 0),
-            Self::Mismatch(rank, other) => (wire::WHY_MISMATCH, rank, other.0),
-            Self::GaveUp(rank) => (wire::WHY_GAVE_UP, rank, 0),
-        };
-        AbortHeader {
-            base: HeaderBase::new(WireKind::Abort),
-            ctx: id.context,
-            tag: id.sequence,
-            why,
-            rank: rank.0,
-            other,
-            zero: 0,
-        }
-    }
-
-    pub(in crate::engine) fn read(header: &AbortHeader) -> Option<Self> {
-        let (rank, other) = (WorldRank(header.rank), WorldRank(header.other));
-        match header.why {
-            wire::WHY_FAILED => Some(Self::Failed(rank)),
-            wire::WHY_FINISHED => Some(Self::Finished(rank)),
-            wire::WHY_MISMATCH => Some(Self::Mismatch(rank, other)),
-            wire::WHY_GAVE_UP => Some(Self::GaveUp(rank)),
-            _ => None,
-        }
-    }
 }

@@ -1,20 +1,22 @@
 use super::{
-    CollectiveFailure, CollectiveId, CollectiveRegistry, DISPLACED_MAX, ErrorKind, LEFT_MAX,
-    Location, OVER_MAX,
+    CollectiveFailure, CollectiveId, CollectiveRegistry, DISPLACED_MAX, Location, OVER_MAX,
+    revocations::LEFT_MAX,
 };
-use crate::group::WorldRank;
+use crate::{error::ErrorKind, group::WorldRank};
 
 const HERE: &Location<'_> = Location::caller();
 
 #[test]
 fn a_revoked_communicator_says_nothing_of_others() {
     let mut calls = CollectiveRegistry::new();
-    calls.revoke(
+    calls.revocations.revoke(
         CollectiveId::new(3, 7),
         CollectiveFailure::Failed(WorldRank(1)),
     );
-    calls.make_void(5);
-    let calm = |ctx: u32| !calls.is_revoked(ctx) && !calls.may_be_early(CollectiveId::new(ctx, 2));
+    calls.revocations.make_void(5);
+    let calm = |ctx: u32| {
+        !calls.revocations.is_revoked(ctx) && !calls.early.may_have(CollectiveId::new(ctx, 2))
+    };
     assert!(calm(1) && !calm(3) && !calm(5));
 }
 
@@ -22,9 +24,11 @@ fn a_revoked_communicator_says_nothing_of_others() {
 fn a_rank_that_completed_before_a_mismatch_is_notified_once_of_both_ranks() {
     let mut calls = CollectiveRegistry::new();
     let told = |calls: &mut CollectiveRegistry, tag| {
-        calls.report_revocation(CollectiveId::new(3, tag), ErrorKind::Revoked)
+        calls
+            .revocations
+            .report(CollectiveId::new(3, tag), ErrorKind::Revoked)
     };
-    calls.revoke(
+    calls.revocations.revoke(
         CollectiveId::new(3, 7),
         CollectiveFailure::Mismatch(WorldRank(1), WorldRank(4)),
     );
@@ -44,24 +48,28 @@ fn a_rank_that_completed_before_a_mismatch_is_notified_once_of_both_ranks() {
 fn a_rank_that_completed_before_a_failure_is_notified_once_of_the_failed_rank() {
     let mut calls = CollectiveRegistry::new();
     let told = |calls: &mut CollectiveRegistry, tag| {
-        calls.report_revocation(CollectiveId::new(5, tag), ErrorKind::Revoked)
+        calls
+            .revocations
+            .report(CollectiveId::new(5, tag), ErrorKind::Revoked)
     };
-    calls.revoke(
+    calls.revocations.revoke(
         CollectiveId::new(5, 7),
         CollectiveFailure::Failed(WorldRank(1)),
     );
     let first = told(&mut calls, 8);
     assert!(matches!(first, ErrorKind::PeerFailed { rank: 1, .. }));
-    calls.revoke(
+    calls.revocations.revoke(
         CollectiveId::new(5, 6),
         CollectiveFailure::Failed(WorldRank(1)),
     );
     assert!(matches!(told(&mut calls, 9), ErrorKind::Revoked));
-    calls.revoke(
+    calls.revocations.revoke(
         CollectiveId::new(3, 7),
         CollectiveFailure::GaveUp(WorldRank(1)),
     );
-    let other = calls.report_revocation(CollectiveId::new(3, 8), ErrorKind::Revoked);
+    let other = calls
+        .revocations
+        .report(CollectiveId::new(3, 8), ErrorKind::Revoked);
     assert!(matches!(other, ErrorKind::Revoked));
 }
 
@@ -145,42 +153,43 @@ fn why_a_communicator_was_revoked_is_known_for_a_while_and_of_the_world_for_good
     let mut calls = CollectiveRegistry::new();
     let all = u32::try_from(LEFT_MAX + 100).unwrap();
     for ctx in (0..all).map(|nth| 2 * nth + 1) {
-        calls.revoke(
+        calls.revocations.revoke(
             CollectiveId::new(ctx, 7),
             CollectiveFailure::GaveUp(WorldRank(1)),
         );
         calls.forget(ctx, |its| 1 < its && its <= ctx);
         calls.forget(ctx, |its| 1 < its && its <= ctx);
-        assert!(calls.revoked_kind(CollectiveId::new(ctx, 7)).is_some());
+        assert!(calls.revocations.kind(CollectiveId::new(ctx, 7)).is_some());
     }
-    assert!(calls.revoked_kind(CollectiveId::new(1, 8)).is_some());
+    assert!(calls.revocations.kind(CollectiveId::new(1, 8)).is_some());
     assert!(
-        calls.revoked_kind(CollectiveId::new(3, 8)).is_none(),
+        calls.revocations.kind(CollectiveId::new(3, 8)).is_none(),
         "it is long gone"
     );
-    assert_eq!(calls.revoked.len(), LEFT_MAX + 1);
+    assert_eq!(calls.revocations.count(), LEFT_MAX + 1);
 }
 
 #[test]
 fn what_is_known_of_early_messages_goes_with_them() {
     let mut calls = CollectiveRegistry::new();
     for (tag, sig) in [(7, 1), (6, 1), (7, 2)] {
-        calls.came_early(CollectiveId::new(3, tag), sig);
+        calls.early.add(CollectiveId::new(3, tag), sig);
     }
     assert!(
-        calls.may_be_early(CollectiveId::new(3, 6)) && !calls.may_be_early(CollectiveId::new(3, 8))
+        calls.early.may_have(CollectiveId::new(3, 6))
+            && !calls.early.may_have(CollectiveId::new(3, 8))
     );
     assert!(
-        !calls.may_be_strange(CollectiveId::new(3, 6), 1)
-            && calls.may_be_strange(CollectiveId::new(3, 6), 2)
+        !calls.early.may_have_other(CollectiveId::new(3, 6), 1)
+            && calls.early.may_have_other(CollectiveId::new(3, 6), 2)
     );
     assert!(
-        calls.may_be_strange(CollectiveId::new(3, 7), 1),
+        calls.early.may_have_other(CollectiveId::new(3, 7), 1),
         "there are two signatures"
     );
     [7, 6, 7, 9]
         .into_iter()
-        .for_each(|tag| calls.was_early(CollectiveId::new(3, tag)));
+        .for_each(|tag| calls.early.remove(CollectiveId::new(3, tag)));
     assert!(calls.early.is_empty());
 }
 
