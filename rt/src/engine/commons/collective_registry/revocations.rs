@@ -155,7 +155,7 @@ impl CollectiveRevocations {
         }
     }
 
-    /// Records a revoked communicator as dropped, so that it is forgotten in the end. See [`forget`](super::CollectiveRegistry::forget).
+    /// Records a revoked communicator as dropped, so that it is forgotten in the end.
     pub(in crate::engine) fn note_left(&mut self, ctx: u32) {
         // The world's contexts stay: a later call may make another handle of it.
         if ctx <= 1 || !self.revoked.contains_key(&ctx) || self.left.contains(&ctx) {
