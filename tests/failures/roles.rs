@@ -41,8 +41,9 @@ fn a_rank() {
         "silent" if sees_processes() => builder.set("RIPSTOP_DETECT_MS", "600000"),
         // As soon as a network may tell.
         "idle" | "busy" | "one_way" => builder.set("RIPSTOP_DETECT_MS", "2000"),
-        // Where the link is down at each attempt, the kernel tries again after up to twice the time for which it flaps.
-        "flapping" => builder.set("RIPSTOP_DETECT_MS", "8000"),
+        // Where the link is down at each attempt, the kernel tries again after up to twice the time for which it flaps. On a busy
+        // machine that is far more than a few seconds, because the commands that cut and mend the link wait for a processor.
+        "flapping" => builder.set("RIPSTOP_DETECT_MS", "20000"),
         // Both reactors in one job.
         "shrink" if rank.is_multiple_of(2) => builder.set("RIPSTOP_REACTOR", "epoll"),
         _ => builder,
