@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{
     TraceFolder, place, ripstop, ripstop_json,
-    roles::{EPOCHS, STREAM},
+    roles::{COMPUTED, EPOCHS, STREAM},
     text_of,
 };
 
@@ -27,6 +27,14 @@ fn nanos(line: &Value, field: &str) -> u64 {
     line[field].as_u64().unwrap()
 }
 
+/// Checks that a line has waited for rank 1 at least as long as that has computed, because of this.
+#[track_caller]
+fn assert_waited_because_of(line: &Value, cause: &str) {
+    let because = u128::from(nanos(line, cause));
+    assert!(because >= COMPUTED.as_nanos(), "{line}");
+    assert!(because <= nanos(line, "waited_ns").into(), "{line}");
+}
+
 #[test]
 fn a_late_sender_is_found_with_the_line_that_waits() {
     let (folder, line) = profiled("late_sender", "waits for a late sender", 0);
@@ -34,17 +42,12 @@ fn a_late_sender_is_found_with_the_line_that_waits() {
         (&line["what"], &line["count"], &line["bytes"]),
         (&"recv".into(), &1.into(), &32.into())
     );
-    assert!(
-        2 * nanos(&line, "late_sender_ns") > nanos(&line, "waited_ns"),
-        "{line}"
-    );
-    assert!(nanos(&line, "late_sender_ns") > 0, "{line}");
+    assert_waited_because_of(&line, "late_sender_ns");
     let output = ripstop(&["profile"], &folder.path("run"));
     let text = text_of(&output);
-    // Which line waited longest depends on which rank started late.
     let waits = format!("  recv, {}", place("waits for a late sender"));
-    let mut top = text.lines().skip(2).take(2);
-    assert!(top.any(|line| line.ends_with(&waits)), "{text}");
+    let top = text.lines().nth(2);
+    assert!(top.is_some_and(|line| line.ends_with(&waits)), "{text}");
     assert!(
         text.contains("rank 0 waited ") && text.contains(" for rank 1 to send"),
         "{text}"
@@ -55,29 +58,22 @@ fn a_late_sender_is_found_with_the_line_that_waits() {
 #[test]
 fn a_late_receiver_is_found() {
     let (_folder, line) = profiled("late_receiver", "waits for a late receiver", 0);
-    assert!(
-        2 * nanos(&line, "late_receiver_ns") > nanos(&line, "waited_ns"),
-        "{line}"
-    );
-    assert!(nanos(&line, "late_receiver_ns") > 0, "{line}");
+    assert_waited_because_of(&line, "late_receiver_ns");
 }
 
 #[test]
 fn the_imbalance_of_a_collective_is_found_at_the_rank_that_waits() {
     let (_folder, line) = profiled("imbalance", "waits for the last rank", 0);
     assert_eq!(line["what"], "barrier");
-    assert!(
-        2 * nanos(&line, "imbalance_ns") > nanos(&line, "waited_ns"),
-        "{line}"
-    );
-    assert!(nanos(&line, "imbalance_ns") > 0, "{line}");
+    assert_waited_because_of(&line, "imbalance_ns");
 }
 
 #[test]
 fn a_collective_that_is_not_met_by_all_has_no_imbalance() {
     let (_folder, line) = profiled("rooted", "waits as the root", 0);
     assert_eq!(line["what"], "gather");
-    assert!(nanos(&line, "waited_ns") > 0, "{line}");
+    let waited = u128::from(nanos(&line, "waited_ns"));
+    assert!(waited >= COMPUTED.as_nanos(), "{line}");
     assert_eq!(nanos(&line, "imbalance_ns"), 0, "{line}");
 }
 
@@ -128,6 +124,9 @@ fn turns_of_the_agent_while_the_application_computes_are_recorded() {
     assert!(turns.iter().any(is_within), "{turns:?} {received:?}");
 }
 
+/// Nanoseconds after which a rank that sleeps writes its records.
+const WRITTEN_AFTER: u64 = 100_000_000;
+
 #[test]
 fn every_operation_is_recorded_once_and_messages_are_joined() {
     let folder = TraceFolder::new("stream");
@@ -145,7 +144,11 @@ fn every_operation_is_recorded_once_and_messages_are_joined() {
                 .iter()
                 .all(|op| op.begin <= op.end && op.flags == 0)
         );
-        assert!(!content.flushes.is_empty(), "more than a block");
+        // A rank that sleeps writes its records from time to time, so on a busy machine no block gets full.
+        let begin = content.ops.iter().map(|op| op.begin).min().unwrap();
+        let end = content.ops.iter().map(|op| op.end).max().unwrap();
+        let is_slow = end - begin > WRITTEN_AFTER;
+        assert!(is_slow || !content.flushes.is_empty(), "more than a block");
     }
     assert_eq!(table["messages"], 2 * STREAM);
     assert_eq!(table["backward"], 0);

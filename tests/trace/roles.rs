@@ -60,12 +60,10 @@ async fn play(role: &str, world: &Comm) -> Result<(), ripstop::Error> {
     match role {
         "late_sender" if me == 0 => {
             let inbox = world.recv::<u64>(1, 7); // waits for a late sender
-            world.send(1, 1, [1_u8]).await?;
-            inbox.await?;
+            wait_for_rank_1(world, inbox).await?;
         }
         "late_sender" => {
-            world.recv::<u8>(0, 1).await?;
-            compute();
+            compute_while_others_wait(world).await?;
             world.send(0, 7, vec![1_u64; 4]).await?;
         }
         "hidden" if me == 0 => {
@@ -82,27 +80,31 @@ async fn play(role: &str, world: &Comm) -> Result<(), ripstop::Error> {
         }
         "late_receiver" if me == 0 => {
             let long = world.send(1, 7, vec![1_u64; 1 << 20]); // waits for a late receiver
-            world.send(1, 1, [1_u8]).await?;
-            long.await?;
+            wait_for_rank_1(world, long).await?;
         }
         "late_receiver" => {
-            world.recv::<u8>(0, 1).await?;
-            compute();
+            compute_while_others_wait(world).await?;
             world.recv::<u64>(0, 7).await?;
         }
         "imbalance" => {
             world.barrier().await?;
             if me == 1 {
-                compute();
+                compute_while_others_wait(world).await?;
             }
-            world.barrier().await?; // waits for the last rank
+            let last = world.barrier(); // waits for the last rank
+            if me == 1 || world.size() == 1 {
+                last.await?;
+            } else {
+                wait_for_rank_1(world, last).await?;
+            }
+        }
+        "rooted" if me == 0 => {
+            let blocks = world.gather(0, vec![1_u64]); // waits as the root
+            wait_for_rank_1(world, blocks).await?;
         }
         "rooted" => {
-            world.barrier().await?;
-            if me == 1 {
-                compute();
-            }
-            world.gather(0, vec![1_u64]).await?; // waits as the root
+            compute_while_others_wait(world).await?;
+            world.gather(0, vec![1_u64]).await?;
         }
         "goes_on" => goes_on(world).await?,
         _ => play_many(role, world).await?,
@@ -209,10 +211,15 @@ async fn play_phases(role: &str, world: &Comm) -> Result<(), ripstop::Error> {
         return Ok(());
     }
     if me == 1 {
-        compute();
+        compute_while_others_wait(world).await?;
     }
     let counts = [1 << 17, 1, 1];
-    world.all_gather_v(vec![1_u64; counts[me]], &counts).await?;
+    let blocks = world.all_gather_v(vec![1_u64; counts[me]], &counts);
+    if me == 1 {
+        blocks.await?;
+    } else {
+        wait_for_rank_1(world, blocks).await?;
+    }
     Ok(())
 }
 
@@ -291,6 +298,30 @@ async fn play_epochs(world: &Comm) -> Result<(), ripstop::Error> {
     window.free().await
 }
 
+/// Waits for what rank 1 does after it has computed, which it begins to do when all others wait.
+async fn wait_for_rank_1<F: Future>(world: &Comm, future: F) -> F::Output {
+    let mut future = pin!(future);
+    begin_to_wait(future.as_mut()).await;
+    world.send(1, LET_GO, [1_u8]).await.unwrap();
+    future.await
+}
+
+/// Computes on rank 1 once all other ranks wait. Rank 1 itself waits in no operation.
+async fn compute_while_others_wait(world: &Comm) -> Result<(), ripstop::Error> {
+    for other in (0..world.size()).filter(|rank| *rank != world.rank()) {
+        let inbox = world.recv::<u8>(other, LET_GO);
+        while !inbox.is_done() {
+            black_box(other);
+        }
+        inbox.await?;
+    }
+    compute();
+    Ok(())
+}
+
+/// Tag of the messages by which ranks tell rank 1 that they wait.
+const LET_GO: u32 = 1;
+
 /// Polls a future once, which must find that it has to wait.
 async fn begin_to_wait(mut future: Pin<&mut impl Future>) {
     let polled = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx).is_pending()));
@@ -315,19 +346,19 @@ async fn play_spans(world: &Comm, other: usize) -> Result<(), ripstop::Error> {
     let helper = thread.spawn(|| info_span!("beside").in_scope(|| black_box(1)));
     helper.unwrap().join().unwrap();
     let exchange = async {
-        let inbox = world.recv::<u8>(other, 1);
         if world.rank() == 1 {
-            compute();
+            compute_while_others_wait(world).await?;
+            world.send(other, 7, [1_u8]).await?;
+        } else {
+            wait_for_rank_1(world, world.recv::<u8>(other, 7)).await?;
         }
-        world.send(other, 1, [1_u8]).await?;
-        inbox.await?;
         Ok(())
     };
     exchange.instrument(info_span!("exchange")).await
 }
 
 /// Time for which a rank computes: long enough to stand out.
-const COMPUTED: Duration = Duration::from_millis(60);
+pub(crate) const COMPUTED: Duration = Duration::from_millis(60);
 
 #[expect(clippy::disallowed_methods, reason = "it computes for a while")]
 fn compute() {
