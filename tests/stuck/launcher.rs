@@ -1,6 +1,6 @@
 //! Reports that `ripstop run` prints by itself.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -66,36 +66,22 @@ fn sigquit_ends_a_program_that_has_not_started_the_runtime() {
 #[test]
 fn a_long_silence_is_reported_once() {
     let after = [("RIPSTOP_STUCK_AFTER", "1")];
-    let mut job = StuckJob::start_with(2, "recv_ring", &["--timeout", "12"], &after);
-    let mut text = String::new();
-    job.0
-        .stderr
-        .take()
-        .unwrap()
-        .read_to_string(&mut text)
-        .unwrap();
-    let reports = text.lines().filter(|line| fits(line, RING)).count();
-    assert_eq!(
-        reports, 2,
-        "one for the silence, one at the time limit: {text}"
+    // One report for the silence, one at the time limit.
+    StuckJob::tells_at_limit(
+        2,
+        |line| fits(line, RING),
+        |limit| StuckJob::start_with(2, "recv_ring", &["--timeout", limit], &after),
     );
-    assert_eq!(job.0.wait().unwrap().code(), Some(124), "{text}");
 }
 
 #[test]
 fn the_time_limit_says_what_the_ranks_waited_for() {
     let never = [("RIPSTOP_STUCK_AFTER", "0")];
-    let mut job = StuckJob::start_with(2, "recv_ring", &["--timeout", "5"], &never);
-    let mut text = String::new();
-    job.0
-        .stderr
-        .take()
-        .unwrap()
-        .read_to_string(&mut text)
-        .unwrap();
-    let reports = text.lines().filter(|line| fits(line, RING)).count();
-    assert_eq!(reports, 1, "{text}");
-    assert_eq!(job.0.wait().unwrap().code(), Some(124), "{text}");
+    StuckJob::tells_at_limit(
+        1,
+        |line| fits(line, RING),
+        |limit| StuckJob::start_with(2, "recv_ring", &["--timeout", limit], &never),
+    );
 }
 
 /// Kills a rank once its view says which operation it has ended last.

@@ -24,6 +24,7 @@ mod top;
 mod users;
 
 use std::{
+    io::Read,
     process::{Child, Command, Output, Stdio},
     time::{Duration, Instant},
 };
@@ -35,6 +36,9 @@ const RIPSTOP: &str = env!("CARGO_BIN_EXE_ripstop");
 
 /// Guard against a test that hangs: longer than any takes on a busy machine.
 const GUARD: Duration = Duration::from_secs(90);
+
+/// Time limits, in seconds, of the jobs of which [`StuckJob::tells_at_limit`] wants to know what is said at the limit.
+const LIMITS: [&str; 3] = ["6", "20", "80"];
 
 /// A job under `ripstop run`, which ends with this value.
 struct StuckJob(Child);
@@ -60,6 +64,31 @@ impl StuckJob {
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
         Self(command.spawn().unwrap())
+    }
+
+    /// Checks that a job which its time limit ends has printed this number of such lines. On a busy machine, the limit may come
+    /// before the ranks are stuck. If there are too few lines, another job gets a longer limit.
+    #[track_caller]
+    fn tells_at_limit(count: usize, is_it: impl Fn(&str) -> bool, start: impl Fn(&str) -> Self) {
+        let told = |text: &str| text.lines().filter(|line| is_it(line)).count();
+        let mut text = String::new();
+        for limit in LIMITS {
+            text = start(limit).messages_to_limit();
+            if told(&text) >= count {
+                break;
+            }
+        }
+        assert_eq!(told(&text), count, "{text}");
+    }
+
+    /// Waits until the time limit has ended the job. Returns what the launcher has printed.
+    #[track_caller]
+    fn messages_to_limit(mut self) -> String {
+        let mut text = String::new();
+        let mut errors = self.0.stderr.take().unwrap();
+        errors.read_to_string(&mut text).unwrap();
+        assert_eq!(self.0.wait().unwrap().code(), Some(124), "{text}");
+        text
     }
 
     fn pid(&self) -> u32 {

@@ -1,7 +1,13 @@
 //! Programs that hang. The comment at the end of a line is the name by which a test finds that line.
 
 use std::{
-    future::pending, hint::spin_loop, io::Read, os::unix::net::UnixStream, path::Path,
+    future::{pending, poll_fn},
+    hint::spin_loop,
+    io::Read,
+    os::unix::net::UnixStream,
+    path::Path,
+    pin::pin,
+    task::Poll,
     time::Duration,
 };
 
@@ -76,12 +82,13 @@ pub(crate) async fn play(role: &str, world: &Comm) -> Result<(), ripstop::Error>
             pending().await
         }
         ("killed_inline", 0) => {
-            send_to_waiting(world).await?;
+            world.recv::<u8>(1, 3).await?;
+            let sent = world.send(1, 4, vec![0_u64; 1 << 17]);
+            sent.await.map_err(|_| unsent())?;
             pending().await
         }
         ("killed_inline", _) => {
-            world.recv::<u64>(0, 3).await?;
-            world.recv::<u64>(0, 4).await?; // recv before the loop
+            recv_waiting(world).await?;
             compute()
         }
         ("computes" | "computes_inline" | "unread_inline" | "stopped", _) => {
@@ -108,14 +115,13 @@ pub(crate) async fn play(role: &str, world: &Comm) -> Result<(), ripstop::Error>
     Ok(())
 }
 
-/// Sends two messages to rank 1, which waits for the second one: an operation that waits for nothing is not recorded.
-async fn send_to_waiting(world: &Comm) -> Result<(), ripstop::Error> {
-    let message = || vec![0_u64; 1 << 17];
-    let first = world.send(1, 3, message());
-    first.await.map_err(|_| unsent())?;
-    world.sleep(Duration::from_millis(500)).await;
-    let second = world.send(1, 4, message());
-    second.await.map_err(|_| unsent())?;
+/// Receives a message that rank 0 sends when this rank waits for it: an operation that waits for nothing is not recorded.
+async fn recv_waiting(world: &Comm) -> Result<(), ripstop::Error> {
+    let mut inbox = pin!(world.recv::<u64>(0, 4)); // recv before the loop
+    let polled = poll_fn(|cx| Poll::Ready(inbox.as_mut().poll(cx).is_pending()));
+    assert!(polled.await, "the message was sent too early");
+    world.send(0, 3, [1_u8]).await?;
+    inbox.await?;
     Ok(())
 }
 
