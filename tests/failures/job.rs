@@ -83,6 +83,17 @@ impl Job {
         self.board.is_none()
     }
 
+    /// Returns the words of which one is in the name of each file that the job may make: the name of its board, and the numbers
+    /// of its processes. All ranks must be ready.
+    pub(crate) fn words_of_files(&self) -> Vec<String> {
+        let board = self.board.as_ref().map(Board::address);
+        let board = board.and_then(|address| address.split(':').nth(5).map(str::to_owned));
+        let processes = self.processes.iter().map(Child::id);
+        let ranks = self.places.values().map(|place| place.pid);
+        let numbers = processes.chain(ranks).map(|pid| pid.to_string());
+        numbers.chain(board).collect()
+    }
+
     /// Waits until all ranks are ready.
     pub(crate) fn all_ready(&mut self) {
         self.ready(self.size);

@@ -6,7 +6,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use crate::{ended, role, shell};
+use crate::{Ended, ended, ends_at_limit, role, shell};
 
 #[test]
 fn labels_begin_every_line_and_lines_stay_whole() {
@@ -47,17 +47,17 @@ fn what_a_rank_leaves_behind_does_not_hold_the_launcher() {
 
 #[test]
 fn a_reader_that_pauses_holds_the_ranks_and_not_the_launcher() {
-    let inner = shell(2, &["--label", "--timeout", "1.5"], "exec yes");
-    let mut command = Command::new("timeout");
-    command.args(["-s", "KILL", "90"]).arg(inner.get_program());
-    command.args(inner.get_args()).stdout(Stdio::piped());
-    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
-    let unread = child.stdout.take();
-    let job = child.wait_with_output().unwrap();
-    drop(unread);
-    let said = String::from_utf8_lossy(&job.stderr);
-    assert_eq!(job.status.code(), Some(124), "{said}");
-    assert!(said.contains("still running: ranks 0 and 1"), "{said}");
+    ends_at_limit(&["1.5", "30"], "ranks 0 and 1", |limit| {
+        let inner = shell(2, &[&["--label"], limit].concat(), "exec yes");
+        let mut command = Command::new("timeout");
+        command.args(["-s", "KILL", "90"]).arg(inner.get_program());
+        command.args(inner.get_args()).stdout(Stdio::piped());
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let unread = child.stdout.take();
+        let job = child.wait_with_output().unwrap();
+        drop(unread);
+        Ended::of(job)
+    });
 }
 
 #[test]

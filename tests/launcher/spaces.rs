@@ -1,13 +1,22 @@
 //! Ranks in namespaces of their own, which do not find each other's descriptors under `/proc`.
 
 use std::{
+    collections::BTreeSet,
     io::Write,
+    mem::MaybeUninit,
+    os::fd::OwnedFd,
+    path::PathBuf,
     process::{Command, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
 };
 
 use ripstop::{Collectives, Comm, ErrorKind, Runtime, Sum, Window};
 use ripstop_rt::boot::Boot;
-use rustix::process::{Signal, getpid, kill_process};
+use rustix::{
+    fs::inotify,
+    io::Errno,
+    process::{Signal, getpid, kill_process},
+};
 
 use crate::{
     Ended, ended, launcher,
@@ -55,62 +64,76 @@ fn scripted(mut command: Command, script: &str, role: &str) -> Ended {
     ended(command)
 }
 
-/// Starts `ranks` ranks, each as the script says, with both ways to be woken.
+/// Starts `ranks` ranks, each as the script says, with both ways to be woken. Returns the names of the sockets by which they have
+/// found each other, none of which may be left. Returns `None` if this machine forbids what the script does.
 #[track_caller]
-fn talk(ranks: u32, script: &str) {
-    let Some(script) = unshared(script) else {
-        return;
-    };
-    let left = || left_behind("ripstop-");
-    let before = left();
+fn talk(ranks: u32, script: &str) -> Option<BTreeSet<String>> {
+    let script = unshared(script)?;
+    let mut sockets = SocketFolder::new();
     for reactor in ["auto", "epoll"] {
         let mut command = launcher(ranks, &[]);
         command.arg("--").env("RIPSTOP_REACTOR", reactor);
+        command.env("XDG_RUNTIME_DIR", &sockets.path);
         let job = scripted(command, &script, TALK);
         job.with(0, &[]);
         for rank in 0..ranks {
             job.says_once(&format!("rank {rank} of {ranks} has talked"));
         }
     }
-    let new: Vec<_> = left()
-        .into_iter()
-        .filter(|name| !before.contains(name))
+    let names = sockets.names();
+    let folders = ["/dev/shm".as_ref(), "/tmp".as_ref(), sockets.path.as_path()];
+    let places = names
+        .iter()
+        .flat_map(|name| folders.map(|folder| folder.join(name)));
+    let left: Vec<PathBuf> = places
+        .filter(|path| path.symlink_metadata().is_ok())
         .collect();
-    // Other tests of this program are running.
-    let lasting = |name: &String| left().contains(name);
-    assert!(!new.iter().any(|name| stays(|| lasting(name))), "{new:?}");
+    assert!(left.is_empty(), "{left:?}");
+    Some(names)
 }
 
-/// Returns true if the condition holds all the time, for longer than a job takes to start.
-fn stays(is_so: impl Fn() -> bool) -> bool {
-    (0..200).all(|_| {
-        let so = is_so();
-        if so {
-            std::thread::park_timeout(std::time::Duration::from_millis(100));
+/// One of the folders in each of which ranks make their sockets. Only the ranks of one test make them here, so this one tells
+/// their names.
+struct SocketFolder {
+    path: PathBuf,
+    events: OwnedFd,
+}
+
+impl SocketFolder {
+    fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("ripstop-sockets-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir(&path).unwrap();
+        let events = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK);
+        let events = events.unwrap();
+        inotify::add_watch(&events, &path, inotify::WatchFlags::CREATE).unwrap();
+        Self { path, events }
+    }
+
+    /// Returns the names of all files that were made here.
+    fn names(&mut self) -> BTreeSet<String> {
+        let mut names = BTreeSet::new();
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut events = inotify::Reader::new(&self.events, &mut buffer);
+        loop {
+            match events.next() {
+                Ok(event) => {
+                    let name = event.file_name().unwrap();
+                    names.insert(name.to_str().unwrap().to_owned());
+                }
+                Err(Errno::AGAIN) => return names,
+                Err(why) => panic!("{why}"),
+            }
         }
-        so
-    })
+    }
 }
 
-fn left_behind(prefix: &str) -> Vec<String> {
-    let files = ["/dev/shm", "/tmp"]
-        .map(std::fs::read_dir)
-        .into_iter()
-        .flatten()
-        .flatten();
-    let names = files.filter_map(|file| file.ok()?.path().to_str().map(str::to_owned));
-    names
-        .filter(|path| {
-            path.rsplit('/')
-                .next()
-                .is_some_and(|name| name.starts_with(prefix))
-        })
-        .filter(|path| std::fs::symlink_metadata(path).is_ok_and(|file| is_socket(&file)))
-        .collect()
-}
-
-fn is_socket(file: &std::fs::Metadata) -> bool {
-    std::os::unix::fs::FileTypeExt::is_socket(&file.file_type())
+impl Drop for SocketFolder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
 }
 
 #[test]
@@ -157,7 +180,10 @@ fn ranks_without_proc_talk() {
 #[test]
 fn ranks_in_networks_of_their_own_talk() {
     talk(2, "exec unshare -n -i -u PROGRAM");
-    talk(2, "exec unshare -U -r -n PROGRAM");
+    // From another user namespace, they do not find each other under /proc.
+    let names = talk(2, "exec unshare -U -r -n PROGRAM");
+    let has_sockets = names.is_none_or(|names| !names.is_empty());
+    assert!(has_sockets, "no socket was made in a folder");
 }
 
 #[test]

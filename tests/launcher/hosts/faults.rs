@@ -294,14 +294,14 @@ fn a_job_that_is_kept_going_survives_a_host() {
 fn a_silent_host_is_lost_and_ends_its_ranks_when_it_wakes_up() {
     let folder = Folder::new("silent");
     let starter = folder.starter(TRACED);
-    let options = ["--host-timeout", "3"];
+    let options = ["--host-timeout", "10"];
     let mut job = RunningJob::start(script(&starter, "h1,h2", &options, STUBBORN), 2);
     let helper = pid(&folder.read("h2.pid"));
     kill_process(helper, Signal::STOP).unwrap();
     let (code, said) = job.end();
     assert_eq!(code, Some(125), "{said}");
     assert!(
-        said.contains("host h2 is lost with rank 1: gave no sign for 3 s; ending"),
+        said.contains("host h2 is lost with rank 1: gave no sign for 10 s; ending"),
         "{said}"
     );
     kill_process(helper, Signal::CONT).unwrap();
@@ -312,7 +312,7 @@ fn a_silent_host_is_lost_and_ends_its_ranks_when_it_wakes_up() {
 fn a_silent_launcher_is_given_up_by_its_helpers() {
     let folder = Folder::new("stopped");
     let starter = folder.starter(LIKE_SSH);
-    let options = ["--host-timeout", "3"];
+    let options = ["--host-timeout", "10"];
     let mut job = RunningJob::start(script(&starter, "h1,h2", &options, STUBBORN), 2);
     kill_process(Pid::from_child(&job.launcher), Signal::STOP).unwrap();
     job.loses_all_processes();
