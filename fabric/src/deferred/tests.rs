@@ -166,7 +166,7 @@ fn sleep_on(late: &DeferredDriver) -> bool {
         WakeSource::Fd(fd) => PollFd::new(&**fd, PollFlags::IN),
         other => panic!("{other:?}"),
     });
-    let guard = Timespec::try_from(Duration::from_secs(20)).unwrap();
+    let guard = Timespec::try_from(Duration::from_secs(60)).unwrap();
     poll(&mut fds.collect::<Vec<_>>(), Some(&guard)).unwrap() > 0
 }
 

@@ -79,7 +79,8 @@ fn wait_both(word: &AtomicU32, armed: u32, fds: &[BorrowedFd<'_>], limit: Durati
     all.push(over.as_fd());
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            wait_fds(&all, limit + Duration::from_secs(1));
+            // It must not end by its time first, also if the other thread begins to sleep much later.
+            wait_fds(&all, limit + Duration::from_secs(60));
             // Wake repeatedly, because the waiter may not sleep yet.
             while !done.load(SeqCst) {
                 futex::wake(word, futex::Flags::empty(), 1).unwrap();

@@ -332,7 +332,7 @@ fn a_rank_that_lingered_in_vain_lets_go_of_what_is_under_way() {
         (core.commands.touches_memory(WorldRank(1)), idle),
         (false, [true; 2])
     );
-    assert!(core.finish(Duration::from_secs(10)));
+    assert!(core.finish(Duration::from_secs(60)));
 }
 
 /// The event that the command waits for may still come, but the memory is free by then.
@@ -349,7 +349,7 @@ fn a_command_that_was_not_begun_when_a_rank_let_go_never_is() {
     assert_eq!(core.commands.idle(), 1);
     core.release_memory();
     assert_eq!(core.commands.len(), 0);
-    assert!(core.finish(Duration::from_secs(10)));
+    assert!(core.finish(Duration::from_secs(60)));
 }
 
 /// No other event reports it, and there may be a peer to wake.

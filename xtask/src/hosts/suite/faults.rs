@@ -58,26 +58,37 @@ fn stopped_rank(world: &HostsView) -> Result<(), String> {
     world.tool(&format!("kill -STOP {}", rank.pid))?;
     let errors = job.stderr.take().ok_or("the job has no standard error")?;
     let mut lines = BufReader::new(errors).lines().map_while(Result::ok);
-    let verdict = loop {
-        world.tool(&format!("kill -QUIT {}", job.id()))?;
-        match lines.find(|line| line.starts_with("verdict: ") || line.starts_with("not stuck: ")) {
-            // The other ranks still moved between the two looks.
-            Some(line) if line.starts_with("not stuck: ") => thread::park_timeout(QUIT_PAUSE),
-            verdict => break verdict,
-        }
-    };
-    world.tool(&format!("kill -9 {}", rank.pid))?;
-    let is_gone = lines.any(|line| line.contains(" on h2) was killed by signal 9 (SIGKILL)"));
-    job.wait().map_err(|why| format!("the launcher: {why}"))?;
-    let verdict = verdict.ok_or("no report at SIGQUIT")?;
     let parts = [
         " is stopped (SIGSTOP or a debugger): kill -CONT ",
         " on h2; ",
     ];
-    if !is_gone || parts.iter().any(|part| !verdict.contains(part)) {
-        return Err(format!("{verdict:?}, and the rank is gone: {is_gone}"));
+    let is_it = |line: &str| parts.iter().all(|part| line.contains(part));
+    let mut last = None;
+    loop {
+        world.tool(&format!("kill -QUIT {}", job.id()))?;
+        let verdict =
+            lines.find(|line| line.starts_with("verdict: ") || line.starts_with("not stuck: "));
+        match verdict {
+            // The other ranks still moved between the two looks, or a host of a busy machine answered too late. The time limit
+            // ends the job, and then there are no more lines.
+            Some(line) if !is_it(&line) => last = Some(line),
+            Some(_) => break,
+            None => {
+                return Err(format!(
+                    "no report at SIGQUIT names the stopped rank; the last one is {last:?}"
+                ));
+            }
+        }
+        thread::park_timeout(QUIT_PAUSE);
     }
-    Ok(())
+    world.tool(&format!("kill -9 {}", rank.pid))?;
+    let is_gone = lines.any(|line| line.contains(" on h2) was killed by signal 9 (SIGKILL)"));
+    job.wait().map_err(|why| format!("the launcher: {why}"))?;
+    if is_gone {
+        Ok(())
+    } else {
+        Err("the launcher does not say that the rank was killed".to_owned())
+    }
 }
 
 fn killed_launcher(world: &HostsView) -> Result<(), String> {

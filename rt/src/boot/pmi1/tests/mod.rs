@@ -322,7 +322,7 @@ fn a_silent_server_is_given_up() {
 fn a_line_without_end_is_given_up() {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     theirs.write_all(&[b'x'; 5000]).unwrap();
-    let mut stream = Pmi1Stream::new(ours.into(), Duration::from_secs(5));
+    let mut stream = Pmi1Stream::new(ours.into(), Duration::from_secs(60));
     assert!(matches!(
         stream.request("cmd=init\n"),
         Err(BootError::Garbled { .. })
@@ -336,7 +336,7 @@ fn an_abort_tells_a_foreign_launcher_nothing_it_does_not_know() {
         (true, "cmd=abort exitcode=3 why=6e6f\n"),
     ] {
         let (socket, mut theirs) = UnixStream::pair().unwrap();
-        let stream = Pmi1Stream::new(socket.into(), Duration::from_secs(5));
+        let stream = Pmi1Stream::new(socket.into(), Duration::from_secs(60));
         let mut client = Pmi1Client {
             stream,
             space: "k".to_owned(),
