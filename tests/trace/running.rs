@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::{RIPSTOP, TraceFolder, place, text_of};
@@ -77,6 +78,43 @@ fn a_profile_of_a_job_that_runs_grows_and_the_job_goes_on() {
     assert!(notes.contains("has no end"), "{notes}");
     fs::write(folder.path("stop"), "").unwrap();
     assert!(job.0.wait().unwrap().success());
+}
+
+#[test]
+fn a_job_whose_ranks_have_ended_is_said_to_have_ended() {
+    let folder = TraceFolder::new("running-ended");
+    let mut command = folder.command(2, "goes_on", &[("RIPSTOP_PROFILE", "1")]);
+    command.stdin(Stdio::null());
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let job = RunningJob(command.spawn().unwrap());
+    let pid = job.0.id().to_string();
+    profile_until(&[&pid], |profile| received(profile) > 0);
+    let table = Command::new(RIPSTOP).args(["top", "--json", &pid]).output();
+    let table: Value = serde_json::from_slice(&table.unwrap().stdout).unwrap();
+    // The launcher, which has the views open, does not learn of the end while it is stopped.
+    kill_process(Pid::from_child(&job.0), Signal::STOP).unwrap();
+    let ranks = table["ranks"].as_array().unwrap();
+    assert_eq!(ranks.len(), 2, "{table}");
+    for rank in ranks {
+        let pid = i32::try_from(rank["pid"].as_i64().unwrap()).unwrap();
+        kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+    }
+    let end = now() + GUARD;
+    loop {
+        let profile = Command::new(RIPSTOP).args(["profile", &pid]).output();
+        let profile = profile.unwrap();
+        let text = text_of(&profile);
+        if text.contains(" have ended, and what they recorded can be read no more: ") {
+            assert_eq!(profile.status.code(), Some(1));
+            break;
+        }
+        assert!(now() < end, "{text}");
+    }
+    let table = Command::new(RIPSTOP).args(["top", &pid]).output().unwrap();
+    let text = text_of(&table);
+    let states = text.lines().map(|line| line.split_whitespace().nth(2));
+    let ended = states.filter(|state| *state == Some("ended"));
+    assert_eq!((ended.count(), table.status.code()), (2, Some(0)), "{text}");
 }
 
 #[test]

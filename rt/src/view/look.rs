@@ -22,6 +22,8 @@ pub struct SeenRank {
     file: Arc<File>,
     /// Its process, as seen from here; `None` if that was gone when the view was found.
     process: Option<u32>,
+    /// Start time of that process, which another process with the same number does not have.
+    started: Option<u64>,
     /// How its process ended, and when, if the launcher knows it.
     pub ended: Option<(String, u64)>,
 }
@@ -57,6 +59,7 @@ impl SeenRank {
             head,
             file: Arc::new(file),
             process,
+            started: process.and_then(ProcessStat::of).map(|stat| stat.started),
             ended: None,
         }
     }
@@ -100,6 +103,19 @@ impl SeenRank {
         self.process.unwrap_or(self.head.pid)
     }
 
+    /// Returns true if its process has ended.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.stat().is_none()
+    }
+
+    /// Returns what the system says of its process, unless that has ended.
+    fn stat(&self) -> Option<ProcessStat> {
+        let stat = self.process.and_then(ProcessStat::of)?;
+        let is_alive = !matches!(stat.state, b'Z' | b'X') && self.started == Some(stat.started);
+        is_alive.then_some(stat)
+    }
+
     /// Returns a clause about what a rank that has ended did last, if its view says it.
     #[must_use]
     pub fn last_words(&self) -> Option<String> {
@@ -130,10 +146,7 @@ impl SeenRank {
 
     fn look(&self) -> LookedRank {
         let pid = self.pid();
-        // The process was found with this view, or the launcher has not reaped it, so no other process has its number, unless it
-        // ended between the looks: then the start times differ.
-        let stat = self.process.and_then(ProcessStat::of);
-        let stat = stat.filter(|stat| !matches!(stat.state, b'Z' | b'X'));
+        let stat = self.stat();
         let view = RankView::read(&*self.file).map_err(|why| why.to_string());
         let thread = view.as_ref().map_or(0, |view| view.snapshot.thread);
         let thread = self.thread_from_here(thread).unwrap_or(pid);
@@ -264,9 +277,9 @@ fn kernel_function(pid: u32, thread: u32) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
+    use std::{fs::File, path::Path};
 
-    use super::{JobLook, LookedRank, ProcessStat, RankView, innermost_pid, open_view};
+    use super::{JobLook, LookedRank, ProcessStat, RankView, SeenRank, innermost_pid, open_view};
     use crate::view::{RankPhase, report::ProcessState};
 
     #[test]
@@ -297,6 +310,18 @@ mod tests {
             matches!(state(701), ProcessState::Ended { .. }),
             "another process"
         );
+    }
+
+    #[test]
+    fn a_rank_has_ended_when_its_number_belongs_to_a_process_that_started_at_another_time() {
+        let (head, file) = (
+            RankView::resting(0, 1, RankPhase::Elsewhere).head,
+            File::open("/proc/self/exe").unwrap(),
+        );
+        let own = SeenRank::new(head, file, Some(std::process::id()));
+        assert!(!own.has_ended());
+        let started = own.started.map(|ticks| ticks + 1);
+        assert!(SeenRank { started, ..own }.has_ended());
     }
 
     #[test]

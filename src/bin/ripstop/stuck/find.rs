@@ -87,9 +87,13 @@ impl JobSearch {
     }
 
     fn look_into(&mut self, pid: u32) {
-        let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else {
-            self.refused += 1;
-            return;
+        let descriptors = match fs::read_dir(format!("/proc/{pid}/fd")) {
+            Ok(descriptors) => descriptors,
+            Err(why) => {
+                // Of a process that has just ended, there is nothing to find.
+                self.refused += usize::from(why.kind() == ErrorKind::PermissionDenied);
+                return;
+            }
         };
         let mut own = None;
         for entry in descriptors.flatten() {
@@ -267,6 +271,11 @@ impl FoundJob {
     /// Returns the ranks, with the number and the process id of each.
     pub(crate) fn processes(&self) -> impl Iterator<Item = (u32, u32)> {
         self.ranks.iter().map(|rank| (rank.rank(), rank.pid()))
+    }
+
+    /// Returns true if the processes of all ranks have ended since they were found, or before.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ranks.iter().all(SeenRank::has_ended)
     }
 
     /// Returns the process id of one rank.

@@ -73,7 +73,7 @@ impl JobTraces {
             };
             traces.add(file.display().to_string(), trace)?;
         }
-        traces.add_notes();
+        traces.add_notes("there is no file of");
         Ok(traces)
     }
 
@@ -94,13 +94,20 @@ impl JobTraces {
                 traces.add(shown, trace)?;
             }
         }
+        if traces.ranks.is_empty() && job.has_ended() {
+            return Err(format!(
+                "the ranks of the {} have ended, and what they recorded can be read no more: `ripstop run` prints the profile of \
+                 a whole job that has RIPSTOP_PROFILE=1, and `ripstop profile FILE` reads what was recorded by RIPSTOP_TRACE=FILE",
+                job.name()
+            ));
+        }
         if traces.ranks.is_empty() {
             return Err(format!(
                 "the ranks of the {} record nothing: start the job with RIPSTOP_PROFILE=1 or RIPSTOP_TRACE=FILE",
                 job.name()
             ));
         }
-        traces.add_notes();
+        traces.add_notes("no running process of this machine has recorded anything as");
         Ok(traces)
     }
 
@@ -121,11 +128,12 @@ impl JobTraces {
         }
     }
 
-    fn add_notes(&mut self) {
+    /// Adds notes about ranks of which nothing was read, which `missing_as` says before their numbers, and about damage.
+    fn add_notes(&mut self, missing_as: &str) {
         let missing = gaps(self.ranks.keys().copied(), self.size);
         if !missing.is_empty() {
             self.notes
-                .push(format!("there is no file of {}", ranges_text(&missing)));
+                .push(format!("{missing_as} {}", ranges_text(&missing)));
         }
         let of = |is: fn(&TraceContent) -> bool| -> Vec<u32> {
             let ranks = self.ranks.iter().filter(|(_, trace)| is(&trace.content));
