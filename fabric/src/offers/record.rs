@@ -40,23 +40,23 @@ impl<'a> OfferRecord<'a> {
     pub(super) fn decode(bytes: &'a [u8]) -> Result<Self, &'static str> {
         let mut rest = RecordReader(bytes);
         if rest.take(FORMAT.len()) != Some(&FORMAT) {
-            return Err("it is no list of networks, or one of another version");
+            return Err("the record is no list of networks, or one of another version");
         }
         let networks = rest.byte().ok_or(CUT)?;
         if usize::from(networks) > NETWORKS_MAX {
-            return Err("it has too many networks");
+            return Err("the record has too many networks");
         }
         let mut entries: Vec<(&str, OfferedAddress<'_>)> = Vec::new();
         for _ in 0..networks {
             let (name, offered) = rest.entry()?;
             if entries.iter().any(|(known, _)| *known == name) {
-                return Err("it names a network twice");
+                return Err("the record names a network twice");
             }
             entries.push((name, offered));
         }
         match rest.0 {
             [] => Ok(Self(entries)),
-            _ => Err("it goes on behind its end"),
+            _ => Err("the record has bytes behind its last network"),
         }
     }
 }
@@ -117,11 +117,15 @@ impl<'a> RecordReader<'a> {
     fn entry(&mut self) -> Result<(&'a str, OfferedAddress<'a>), &'static str> {
         let name = self.counted(NAME_MAX)?;
         let name = str::from_utf8(name).ok().filter(|_| is_name(name));
-        let name = name.ok_or("the name of a network is none")?;
+        let name = name.ok_or("the record has a network whose name is empty or not printable")?;
         let offered = match self.byte().ok_or(CUT)? {
             0 => Err(printable(self.counted(REASON_MAX)?)?),
             1 => Ok(self.address()?),
-            _ => return Err("a network is neither offered nor withheld"),
+            _ => {
+                return Err(
+                    "the record says of a network neither that it is offered nor that it is not",
+                );
+            }
         };
         Ok((name, offered))
     }
@@ -129,7 +133,7 @@ impl<'a> RecordReader<'a> {
     fn address(&mut self) -> Result<LinkAddress<'a>, &'static str> {
         let kind = printable(self.counted(LINK_KIND_MAX)?)?;
         match self.counted(ADDRESS_MAX)? {
-            [] => Err("an address is empty"),
+            [] => Err("the record has an empty address"),
             bytes => Ok(LinkAddress { bytes, kind }),
         }
     }
@@ -138,7 +142,7 @@ impl<'a> RecordReader<'a> {
     fn counted(&mut self, max: usize) -> Result<&'a [u8], &'static str> {
         let len = usize::from(self.byte().ok_or(CUT)?);
         if len > max {
-            return Err("a part of it is too long");
+            return Err("the record has a text or an address that is too long");
         }
         self.take(len).ok_or(CUT)
     }
@@ -162,11 +166,11 @@ fn is_name(name: &[u8]) -> bool {
 fn printable(text: &[u8]) -> Result<&str, &'static str> {
     let text = str::from_utf8(text).ok();
     text.filter(|text| !text.contains(char::is_control))
-        .ok_or("a text of it is not printable")
+        .ok_or("the record has a text that is not printable")
 }
 
 const FORMAT: [u8; 4] = *b"net\x01";
-const CUT: &str = "it ends too early";
+const CUT: &str = "the record ends too early";
 const ELLIPSIS: &str = "…";
 /// Most networks in a record.
 pub(super) const NETWORKS_MAX: usize = 3;

@@ -124,7 +124,7 @@ fn a_helper_that_says_something_else_is_refused() {
         "version",
         &format!("{mark}; {hello}; exec cat >/dev/null"),
         125,
-        &["host bad: it has version \"0\" of ripstop"],
+        &["host bad: its helper has version \"0\" of ripstop"],
     );
     let long = r"printf '\001\001\000\001\000'";
     refused(

@@ -20,10 +20,10 @@ const HELP: &str = "\
 cargo xtask bench portals GROUP [--rounds N] [--from DIR] [--json]
 
 GROUP is latency, bandwidth, tags, causes, netpipe, rails, matching, lengths, half, long, flood, overlap or queue. DIR has the
-commands `ripstop` and `ripstop-baselines`, and libportals_sandia42.so [default: target/release-lto, built at first]. Prints, for
-each line of the jobs, both medians and the ratio, or the figure, with its least and greatest of all rounds, and the processor
-time of all ranks with all threads of theirs; with --json, a line of JSON for each. `overlap` and `queue` need two processors
-and `taskset`.";
+commands `ripstop` and `ripstop-baselines`, and libportals_sandia42.so [default: target/release-lto, built at first]. For each
+line that the jobs print, the command prints both medians and their ratio, or the figure, each with the least and the greatest
+value of all rounds. It also prints the processor time that all threads of all ranks have used. With --json, it prints a line of
+JSON for each. `overlap` and `queue` need two processors and `taskset`.";
 
 pub(crate) fn run(root: &Path, args: &[String]) -> Result<(), String> {
     let Some(options) = PortalsBenchOptions::parse(args)? else {

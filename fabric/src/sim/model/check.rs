@@ -51,12 +51,14 @@ impl Model {
         } = host.noise
         {
             need(detour_ns < every_ns, "host.noise.detour_ns", || {
-                format!("{detour_ns} every {every_ns} ns leave no time to work")
+                format!(
+                    "a detour of {detour_ns} ns every {every_ns} ns leaves the host no time to work: give less than {every_ns}"
+                )
             })?;
         }
         if let Noise::Exponential { every_ns, .. } = host.noise {
             need(every_ns > 0, "host.noise.every_ns", || {
-                "0 leaves no time to work".to_owned()
+                "detours every 0 ns leave the host no time to work: give at least 1".to_owned()
             })?;
         }
         self.check_losses()?;
@@ -69,13 +71,14 @@ impl Model {
         let network = &self.network;
         need(network.loss_ppb <= LOSS_PPB_MAX, "network.loss_ppb", || {
             format!(
-                "{} is too large: give at most {LOSS_PPB_MAX}, one of ten",
+                "a loss of {} segments in a billion is too large: give at most {LOSS_PPB_MAX}, which is one of ten",
                 network.loss_ppb
             )
         })?;
         let cut = network.loss_ppb == 0 || network.segment > 0;
         need(cut, "network.segment", || {
-            "0 is too small where segments are lost: give for example 1448".to_owned()
+            "segments of 0 bytes cannot be lost, and network.loss_ppb says that some are: give a length, for example 1448"
+                .to_owned()
         })
     }
 

@@ -763,7 +763,7 @@ fn a_rank_that_is_ready_to_run_and_gets_no_processor_is_not_said_to_sleep() {
         is_running: true,
     };
     let report = report(ranks);
-    let sentence = "was ready to run in two looks, and got 0 % of a processor: other processes, or a limit of the container, \
+    let sentence = "was ready to run in two samples, and got 0 % of a processor: other processes, or a limit of the container, \
                     may take it";
     assert_eq!(
         report.verdict,

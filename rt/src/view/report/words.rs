@@ -193,7 +193,7 @@ fn at(wait: &PublishedWait) -> String {
 pub(super) fn computes(percent: u32) -> String {
     if percent < COMPUTES_PERCENT {
         format!(
-            "was ready to run in two looks, and got {percent} % of a processor: other processes, or a limit of the container, \
+            "was ready to run in two samples, and got {percent} % of a processor: other processes, or a limit of the container, \
              may take it"
         )
     } else {

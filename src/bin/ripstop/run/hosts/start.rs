@@ -102,11 +102,12 @@ impl LaunchedJob {
     ) -> Result<(), String> {
         let at = host as usize;
         if !matches!(self.hosts.links[at].state, LinkState::Starting(_)) {
-            return Err("its helper said hello twice".to_owned());
+            return Err("its helper has sent its version twice".to_owned());
         }
         if version != VERSION {
             return Err(format!(
-                "it has version {version:?} of ripstop, and this launcher is {VERSION:?}: install the same on all hosts"
+                "its helper has version {version:?} of ripstop, and this launcher has version {VERSION:?}: install the same \
+                 version on all hosts"
             ));
         }
         let mut same = self
