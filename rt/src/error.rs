@@ -409,10 +409,8 @@ fn write_mismatch(
     )?;
     if let Some(calls) = calls {
         let [one, two] = calls.each_ref().map(|words| match words.as_str() {
-            // Communicators and windows are made and freed without a description of the call.
-            "" => {
-                "another collective, the making or freeing of a communicator or a window, or none"
-            }
+            // That rank has left the collective, or is down, or was too busy to say it in time.
+            "" => "another collective, or none",
             words => words,
         });
         write!(f, "rank {rank} calls {one}, rank {other} calls {two}; ")?;

@@ -1,11 +1,16 @@
 //! Checks that all ranks make the same communicator, before any rank gets it.
 
-use std::panic::Location;
+use std::{
+    future::poll_fn,
+    panic::Location,
+    task::{Context, Poll},
+};
 
-use super::{CollectiveCall, Comm};
+use super::{CollectiveCall, Comm, program::REPORT_MAX};
 use crate::{
     engine::{CreationCall, Engine},
-    error::{ErrorKind, Result},
+    error::{Error, ErrorKind, Result},
+    executor,
     group::CommRank,
     offload::CollectiveSignature,
     proto::collective_id::CollectiveId,
@@ -145,7 +150,8 @@ impl Comm {
                 .with(|engine| engine.collectives().end_creation(id));
             why.map_or(Ok(made), |kind| Err(self.error(name, kind, None, None)))
         });
-        made.map_err(|mut error| {
+        made.map_err(|error| {
+            let mut error = self.as_mismatch(call, error);
             // A rank that ends a collective may leave then, and messages still in flight report only that. So prefer
             // the recorded reason of the revocation.
             let may_hide = matches!(
@@ -164,6 +170,67 @@ impl Comm {
             }
             error.renamed(name).called_at(call.at)
         })
+    }
+
+    /// Returns the error that two ranks disagree, if a receive of an agreement has found a message of another type: only another
+    /// collective sends that in the same place. Notifies the other ranks.
+    pub(super) fn as_mismatch(&self, call: CollectiveCall, mut error: Error) -> Error {
+        let (ErrorKind::TypeMismatch { .. }, Some(peer)) = (&error.kind, error.peer) else {
+            return error;
+        };
+        let world = |rank: usize| {
+            let world = self.group().world_of(CommRank(rank));
+            world.map_or(usize::MAX, |rank| rank.0 as usize)
+        };
+        let (me, peer) = (world(self.rank()), world(peer));
+        let (rank, other, calls) = (me.min(peer), me.max(peer), None);
+        let kind = ErrorKind::Mismatch { rank, other, calls };
+        let id = self.collective_id(call);
+        self.shared()
+            .with(|engine| engine.abort_creation(id, &kind));
+        error.kind = self.error("barrier", kind, None, None).kind.clone();
+        error
+    }
+
+    /// Adds what two ranks have called to the error that they disagree. Waits until they have said it, or for a short time.
+    pub(super) async fn described<T>(&self, ended: Result<T>) -> Result<T> {
+        let mut error = match ended {
+            Err(error) if matches!(error.kind, ErrorKind::Mismatch { .. }) => error,
+            ended => return ended,
+        };
+        let mut limit = Box::pin(executor::sleep(self.shared(), REPORT_MAX, None));
+        poll_fn(|cx| match self.poll_descriptions(cx) {
+            Poll::Ready(()) => Poll::Ready(()),
+            Poll::Pending => limit.as_mut().poll(cx),
+        })
+        .await;
+        if let Some(kind) = self.described_mismatch() {
+            error.kind = self.error("barrier", kind, None, None).kind.clone();
+        }
+        Err(error)
+    }
+
+    /// Waits for what two ranks that disagree on this communicator have called.
+    pub(super) fn poll_descriptions(&self, cx: &Context<'_>) -> Poll<()> {
+        let ctx = self.id() + 1;
+        self.shared().with(|engine| {
+            let mut collectives = engine.core.collectives();
+            let mut disagreements = collectives.disagreements();
+            disagreements.poll_descriptions(ctx, cx.waker())
+        })
+    }
+
+    /// Returns the error of two ranks that disagree on this communicator, with ranks of the world, and with what they have called
+    /// as far as that is known.
+    pub(super) fn described_mismatch(&self) -> Option<ErrorKind> {
+        let ctx = self.id() + 1;
+        let known = self.shared().with(|engine| {
+            let mut collectives = engine.core.collectives();
+            collectives.disagreements().disagreement(ctx)
+        });
+        let (ranks, calls) = known?;
+        let [rank, other] = ranks.map(|rank| rank.0 as usize);
+        Some(ErrorKind::Mismatch { rank, other, calls })
     }
 
     /// Returns this error with world ranks, without the details that other ranks do not need.

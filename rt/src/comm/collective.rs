@@ -20,7 +20,10 @@ impl AgreementPlace {
 
     /// Like [`barrier`](Self::barrier), before another barrier in the same position.
     pub(crate) async fn first_barrier(&self, word: u8) -> Result<()> {
-        let met = self.comm.meet_with(self.call, word);
+        let met = async {
+            let met = self.comm.meet_with(self.call, word).await;
+            self.comm.described(met).await
+        };
         called_at(self.call.at, met).await
     }
 
@@ -64,7 +67,7 @@ impl Comm {
                     let calls = None;
                     Some(error(ErrorKind::Mismatch { rank, other, calls }))
                 }
-                Err(error) => Some(as_op("barrier", error)),
+                Err(error) => Some(self.as_mismatch(call, as_op("barrier", error))),
             };
             let gone = sent.await.err().map(|error| as_op("barrier", error));
             // Pass the failure on: every rank that receives this word fails too.

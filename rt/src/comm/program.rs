@@ -74,7 +74,7 @@ struct MismatchedCall<I, O> {
 }
 
 /// Maximum time that a mismatch error waits for ranks to report their calls.
-const REPORT_MAX: Duration = Duration::from_secs(1);
+pub(super) const REPORT_MAX: Duration = Duration::from_secs(1);
 
 /// A reserved position in the order of a communicator's collectives, with the source line that reserved it.
 #[must_use = "the other ranks wait for the collective that begins in it"]
@@ -410,18 +410,9 @@ fn poll_mismatch<I: SendBuf, O: RecvBuf>(
         && let CollectiveFlight { state, comm, .. } = &mut **flight
         && let CollectiveState::Disagrees(mismatch) = state
         && let ErrorKind::Mismatch { .. } = &mismatch.failure.kind
+        && comm.poll_descriptions(cx).is_pending()
     {
-        let (ctx, shared) = (comm.id() + 1, comm.shared());
-        let descriptions = shared.with(|engine| {
-            engine
-                .core
-                .collectives()
-                .disagreements()
-                .poll_descriptions(ctx, cx.waker())
-        });
-        if descriptions.is_pending() {
-            ready!(mismatch.limit.as_mut().poll(cx));
-        }
+        ready!(mismatch.limit.as_mut().poll(cx));
     }
     let CollectiveFlight {
         name,
@@ -437,18 +428,10 @@ fn poll_mismatch<I: SendBuf, O: RecvBuf>(
         buffers: buf,
         ..
     } = *mismatch;
-    if let ErrorKind::Mismatch { rank, other, calls } = &mut failure.kind {
-        let known = |engine: &mut Engine| {
-            engine
-                .core
-                .collectives()
-                .disagreements()
-                .disagreement(comm.id() + 1)
-        };
-        if let Some((ranks, descriptions)) = comm.shared().with(known) {
-            [*rank, *other] = ranks.map(|rank| rank.0 as usize);
-            *calls = descriptions;
-        }
+    if let ErrorKind::Mismatch { .. } = failure.kind
+        && let Some(kind) = comm.described_mismatch()
+    {
+        failure.kind = kind;
     }
     let error = comm.error(name, failure.kind, None, None);
     let error = error.called_at(failure.info.at);

@@ -124,7 +124,7 @@ impl Comm {
             let (comm, call) = (&agreement.comm, agreement.call);
             let vote = CommSignature::new(signature);
             let made = comm.split_with(call, vote, request).await;
-            comm.end_agreement(name, call, made)
+            comm.described(comm.end_agreement(name, call, made)).await
         })
     }
 
@@ -204,7 +204,8 @@ impl Comm {
             let agreed = comm
                 .agree_on_context(call, CommSignature::new(signature))
                 .await;
-            let ctx = comm.end_agreement(name, call, agreed)?;
+            let ended = comm.end_agreement(name, call, agreed);
+            let ctx = comm.described(ended).await?;
             let (shared, group) = (comm.shared().clone(), comm.group().clone());
             Ok(Self::new(
                 shared,

@@ -204,10 +204,14 @@ impl CallDisagreements<'_> {
         if !descriptions.is_asked(id, me) || descriptions.whole(id, me).is_some() {
             return;
         }
-        let text = match self.called(id) {
-            Some((sig, at)) => format!("{} at {at}", self.programs.descriptions.name(sig)),
-            None if self.programs.compared.is_closing() => NOTHING.to_owned(),
-            None => return,
+        let text = if let Some((sig, at)) = self.called(id) {
+            format!("{} at {at}", self.programs.descriptions.name(sig))
+        } else if let Some(call) = self.common.calls.creation(id) {
+            call.to_string()
+        } else if self.programs.compared.is_closing() {
+            NOTHING.to_owned()
+        } else {
+            return;
         };
         if let Some(description) = self.programs.descriptions.place(id, me) {
             description.whole = Some(shortened(&text).into());

@@ -10,6 +10,7 @@ mod tests;
 
 use std::{
     collections::{BTreeMap, VecDeque},
+    fmt,
     ops::{Deref, DerefMut},
     panic::Location,
 };
@@ -90,6 +91,17 @@ pub(crate) struct CreationCall {
     pub(crate) window: Option<u32>,
     /// Source line of the call.
     pub(crate) at: &'static Location<'static>,
+}
+
+impl fmt::Display for CreationCall {
+    /// Writes the call as errors describe it, like that of a program.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)?;
+        if let Some(window) = self.window {
+            write!(f, " (window {window})")?;
+        }
+        write!(f, " at {}", self.at)
+    }
 }
 
 /// A completed collective, with its signature and its source line.
@@ -251,7 +263,12 @@ impl CollectiveRegistry {
 
     /// Returns true if this rank is in this collective, and agrees with others by plain messages.
     pub(in crate::engine) fn is_creating(&self, id: CollectiveId) -> bool {
-        self.agreeing.iter().any(|call| call.id == id)
+        self.creation(id).is_some()
+    }
+
+    /// Returns the call by which this rank agrees with others in this collective, if it does.
+    pub(in crate::engine) fn creation(&self, id: CollectiveId) -> Option<&CreationCall> {
+        self.agreeing.iter().find(|call| call.id == id)
     }
 
     /// Returns the number after that of the last collective which this rank has begun in this context, as far as it is known.
