@@ -97,7 +97,7 @@ impl JobTraces {
         if traces.ranks.is_empty() && job.has_ended() {
             return Err(format!(
                 "the ranks of the {} have ended, and what they recorded can be read no more: `ripstop run` prints the profile of \
-                 a whole job that has RIPSTOP_PROFILE=1, and `ripstop profile FILE` reads what was recorded by RIPSTOP_TRACE=FILE",
+                 a whole job that has RIPSTOP_PROFILE=1, and `ripstop profile FILE` reads what RIPSTOP_TRACE=FILE has recorded",
                 job.name()
             ));
         }
