@@ -69,7 +69,7 @@ fn scripted(mut command: Command, script: &str, role: &str) -> Ended {
 #[track_caller]
 fn talk(ranks: u32, script: &str) -> Option<BTreeSet<String>> {
     let script = unshared(script)?;
-    let mut sockets = SocketFolder::new();
+    let sockets = SocketFolder::new();
     for reactor in ["auto", "epoll"] {
         let mut command = launcher(ranks, &[]);
         command.arg("--").env("RIPSTOP_REACTOR", reactor);
@@ -113,7 +113,7 @@ impl SocketFolder {
     }
 
     /// Returns the names of all files that were made here.
-    fn names(&mut self) -> BTreeSet<String> {
+    fn names(&self) -> BTreeSet<String> {
         let mut names = BTreeSet::new();
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut events = inotify::Reader::new(&self.events, &mut buffer);
