@@ -278,16 +278,16 @@ mod tests {
             (with(6, b' '), "name"),
             (with(6, 0xff), "name"),
             (with(11, 2), "neither"),
-            (with(11, 0), "behind its end"),
+            (with(11, 0), "behind its last network"),
             (with(12, 17), "too long"),
             (with(12, 3), "not printable"),
             (with(12, 16), "ends too early"),
             (with(13, 193), "too long"),
             (with(13, 3), "ends too early"),
             (with(13, 0), "empty"),
-            (with(13, 1), "behind its end"),
+            (with(13, 1), "behind its last network"),
             (twice, "twice"),
-            (longer, "behind its end"),
+            (longer, "behind its last network"),
         ] {
             let why = OfferRecord::decode(&bytes).unwrap_err();
             assert!(why.contains(what), "{why}, not {what}: {bytes:?}");
