@@ -32,8 +32,7 @@ impl CollectivePart<'_> {
         self.p2p.common.calls.revocations.was_told(id); // by the error it returns
     }
 
-    /// Returns the error of a creation on a communicator with no more collectives, as for any
-    /// [call](crate::engine::commons::collective_registry::CollectiveRegistry::report_revocation).
+    /// Returns the error of a creation on a communicator with no more collectives, as for any other call.
     pub(crate) fn why_revoked(&mut self, id: CollectiveId) -> Option<ErrorKind> {
         let kind = self.p2p.common.calls.revocations.kind(id)?;
         Some(self.p2p.common.calls.revocations.report(id, kind))
