@@ -197,8 +197,9 @@ impl WindowProgress<'_> {
             return;
         };
         let counter = match what {
-            WatchedCounter::Gate(round, _) => {
-                end.fences.as_ref().and_then(|fences| fences.counter(round))
+            WatchedCounter::Gate(round, parity) => {
+                let fences = end.fences.as_ref();
+                fences.and_then(|fences| fences.counter(round, parity))
             }
             WatchedCounter::Posted(rank) | WatchedCounter::Completed(rank) => {
                 let ours = end

@@ -82,7 +82,7 @@ pub(crate) struct AwaitedFenceCounter {
 }
 
 impl AwaitedFenceCounter {
-    /// Returns true if the rank before this one has come, or has failed.
+    /// Returns true if the rank before this one may have come or failed.
     #[inline]
     pub(crate) fn is_open(&self) -> bool {
         self.counter.value() >= self.from
@@ -100,10 +100,14 @@ impl WindowFences {
         self.come - u64::from(self.in_flight)
     }
 
-    /// Returns the counter that the last fence uses in this round.
-    pub(super) fn counter(&self, round: usize) -> Option<&LocalCounter> {
-        let counters = self.rounds.get(round)?.counters.as_ref()?;
-        Some(&counters[self.parity()])
+    /// Returns one of the counters of a round.
+    pub(super) fn counter(&self, round: usize, parity: usize) -> Option<&LocalCounter> {
+        self.rounds.get(round)?.counters.as_ref()?.get(parity)
+    }
+
+    /// Returns the counter that the last fence uses in its round.
+    fn awaited_counter(&self) -> Option<&LocalCounter> {
+        self.counter(self.round, self.parity())
     }
 
     /// Returns which of the two counters of a round the last fence uses.
@@ -114,7 +118,7 @@ impl WindowFences {
     /// Returns what the rank before this one has announced, or `None` if it has not come to the last fence. Notes then from which
     /// value on the counter may say more.
     fn hear(&mut self) -> Option<FenceVerdict> {
-        let heard = FenceWord(self.counter(self.round)?.value());
+        let heard = FenceWord(self.awaited_counter()?.value());
         let fences = nth_of(self.come);
         self.next = heard.next(fences);
         heard.verdict(fences, self.endings[self.parity()])
@@ -320,7 +324,7 @@ impl WindowPart<'_> {
     fn awaited_gate(&mut self, id: WindowId) -> Option<AwaitedFenceCounter> {
         let fences = self.windows.fences(id).filter(|fences| fences.has_said())?;
         let from = fences.next;
-        let counter = fences.counter(fences.round)?.clone();
+        let counter = fences.awaited_counter()?.clone();
         Some(AwaitedFenceCounter { counter, from })
     }
 

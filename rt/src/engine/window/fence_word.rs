@@ -29,7 +29,7 @@ pub(super) enum FenceFailure {
 impl FenceWord {
     /// Returns the value after this number of fences, of which `endings` ended an epoch.
     pub(super) fn after(fences: u64, endings: u64) -> Self {
-        Self(fences * FENCE + endings % FENCE)
+        Self(fences * FENCE + endings % 2)
     }
 
     /// Returns the addition that announces a failure instead of the next fence, after `announced` fences in this counter.
@@ -51,7 +51,7 @@ impl FenceWord {
     pub(super) fn verdict(self, fences: u64, endings: u64) -> Option<FenceVerdict> {
         let announced = self.0 % AFTER_ODD / FENCE;
         if announced >= fences {
-            return Some(match (self.0 ^ endings) % FENCE {
+            return Some(match (self.0 ^ endings) % 2 {
                 0 => FenceVerdict::Come,
                 _ => FenceVerdict::Apart,
             });
