@@ -118,9 +118,10 @@ impl PortalsRmaOp {
                     .then_some(PortalsRmaStep::Combine)
                     .ok_or(CommandFailure::BadRange)
             }
-            Self::Count(by, cell) if match_bits::count(cell, owner).is_some() => {
-                Ok(PortalsRmaStep::CountTask(by))
-            }
+            Self::Count(by, cell) if match_bits::count(cell, owner).is_some() => match by {
+                0..=TASK_COUNT_MAX => Ok(PortalsRmaStep::CountTask(by)),
+                _ => Err(CommandFailure::BadRange),
+            },
             Self::Count(_, cell) => known(cell, COUNTER_LEN).map(|_| PortalsRmaStep::Add),
         }
     }
@@ -191,3 +192,7 @@ pub(in super::super) fn unreached() -> CommandFailure {
 pub(in super::super) fn no_step() -> PortalsCallError {
     PortalsCallError::Permanent("a step that its command does not have".to_owned())
 }
+
+/// Most that one command adds to a counter of task lists, whose adapter adds one for each message. No list counts further at a
+/// time, and a peer that names such a counter for something else must not keep this rank busy.
+const TASK_COUNT_MAX: u64 = 1 << 16;
