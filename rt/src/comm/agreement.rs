@@ -150,8 +150,7 @@ impl Comm {
                 .with(|engine| engine.collectives().end_creation(id));
             why.map_or(Ok(made), |kind| Err(self.error(name, kind, None, None)))
         });
-        made.map_err(|error| {
-            let mut error = self.as_mismatch(call, error);
+        made.map_err(|mut error| {
             // A rank that ends a collective may leave then, and messages still in flight report only that. So prefer
             // the recorded reason of the revocation.
             let may_hide = matches!(
@@ -188,14 +187,14 @@ impl Comm {
         let id = self.collective_id(call);
         self.shared()
             .with(|engine| engine.abort_creation(id, &kind));
-        error.kind = self.error("barrier", kind, None, None).kind.clone();
+        set_disagreement(self, &mut error, kind);
         error
     }
 
     /// Adds what two ranks have called to the error that they disagree. Waits until they have said it, or for a short time.
-    pub(super) async fn described<T>(&self, ended: Result<T>) -> Result<T> {
+    pub(super) async fn described<T>(&self, call: CollectiveCall, ended: Result<T>) -> Result<T> {
         let mut error = match ended {
-            Err(error) if matches!(error.kind, ErrorKind::Mismatch { .. }) => error,
+            Err(error) if self.is_recorded(call, &error) => error,
             ended => return ended,
         };
         let mut limit = Box::pin(executor::sleep(self.shared(), REPORT_MAX, None));
@@ -205,9 +204,21 @@ impl Comm {
         })
         .await;
         if let Some(kind) = self.described_mismatch() {
-            error.kind = self.error("barrier", kind, None, None).kind.clone();
+            set_disagreement(self, &mut error, kind);
         }
         Err(error)
+    }
+
+    /// Returns true if the error is about the disagreement that is recorded for this communicator, and not about another one.
+    fn is_recorded(&self, call: CollectiveCall, error: &Error) -> bool {
+        let ErrorKind::Mismatch { rank, other, .. } = self.in_world(&error.kind) else {
+            return false;
+        };
+        let id = self.collective_id(call);
+        self.shared().with(|engine| {
+            let mut collectives = engine.core.collectives();
+            collectives.disagreements().is_recorded(id, [rank, other])
+        })
     }
 
     /// Waits for what two ranks that disagree on this communicator have called.
@@ -251,6 +262,12 @@ impl Comm {
             _ => ErrorKind::Cancelled,
         }
     }
+}
+
+/// Replaces what an error says by a disagreement of two ranks of the world. No message is to blame for that.
+fn set_disagreement(comm: &Comm, error: &mut Error, kind: ErrorKind) {
+    error.kind = comm.error("barrier", kind, None, None).kind.clone();
+    (error.peer, error.tag) = (None, None);
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ impl AgreementPlace {
     pub(crate) async fn first_barrier(&self, word: u8) -> Result<()> {
         let met = async {
             let met = self.comm.meet_with(self.call, word).await;
-            self.comm.described(met).await
+            self.comm.described(self.call, met).await
         };
         called_at(self.call.at, met).await
     }

@@ -124,7 +124,8 @@ impl Comm {
             let (comm, call) = (&agreement.comm, agreement.call);
             let vote = CommSignature::new(signature);
             let made = comm.split_with(call, vote, request).await;
-            comm.described(comm.end_agreement(name, call, made)).await
+            let ended = comm.end_agreement(name, call, made);
+            comm.described(call, ended).await
         })
     }
 
@@ -205,7 +206,7 @@ impl Comm {
                 .agree_on_context(call, CommSignature::new(signature))
                 .await;
             let ended = comm.end_agreement(name, call, agreed);
-            let ctx = comm.described(ended).await?;
+            let ctx = comm.described(call, ended).await?;
             let (shared, group) = (comm.shared().clone(), comm.group().clone());
             Ok(Self::new(
                 shared,

@@ -362,6 +362,17 @@ impl CallDisagreements<'_> {
         Some((id, best.unwrap_or([one, other])))
     }
 
+    /// Returns true if ranks disagree in this collective before any other of its communicator, or if these ranks of the world
+    /// are the ones that do.
+    pub(crate) fn is_recorded(&self, id: CollectiveId, ranks: [usize; 2]) -> bool {
+        let first = self.common.calls.revocations.first(id.context);
+        let Some((sequence, CollectiveFailure::Mismatch(one, other))) = first else {
+            return false;
+        };
+        let [one, other] = [one, other].map(|rank| rank.0 as usize);
+        sequence == id.sequence || ranks == [one, other] || ranks == [other, one]
+    }
+
     /// Returns two ranks of the world that disagree on this communicator, and what they called as far as that is known.
     pub(crate) fn disagreement(&self, ctx: u32) -> Option<CallDisagreement> {
         let (id, pair) = self.named_pair(ctx)?;
