@@ -42,7 +42,7 @@ fn rank_0_reads_what_is_typed_until_its_end() {
 
 #[test]
 fn rank_0_of_a_job_over_hosts_reads_what_is_typed() {
-    let words = "--hosts localhost:2 -n 1 tr a-z A-Z : -n 1 cat";
+    let words = "--hosts localhost:2 --host-timeout 60 -n 1 tr a-z A-Z : -n 1 cat";
     let Some(shown) = typed_into("first\nsecond\n", &format!("{words} || true")) else {
         return;
     };

@@ -214,6 +214,12 @@ impl HostLink {
         self.heard = now();
     }
 
+    /// Returns true if the helper has sent something that was not read yet. This process may have been too busy to read it.
+    fn has_input(&self) -> bool {
+        let from = self.from.as_ref();
+        from.is_some_and(|from| is_ready(from, PollFlags::IN, Duration::ZERO))
+    }
+
     /// Returns why the host must be given up at this time, if it must.
     pub(super) fn verdict(&mut self, now: Instant, patience: Duration) -> Option<String> {
         if let Some(end) = self.closing
@@ -230,7 +236,7 @@ impl HostLink {
                 ))
             }
             LinkState::Checking(_) | LinkState::Ready | LinkState::Running | LinkState::Leaving
-                if now >= self.heard + patience =>
+                if now >= self.heard + patience && !self.has_input() =>
             {
                 Some(format!("gave no sign for {} s", patience.as_secs_f64()))
             }
@@ -405,6 +411,8 @@ const CHATTER_MAX: usize = 64 << 10;
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
 
     fn link() -> HostLink {
@@ -441,6 +449,18 @@ mod tests {
         assert!(link.next_deadline(patience) <= Some(since + START_MAX));
         let why = link.verdict(since + START_MAX, patience).unwrap();
         assert!(why.contains("did not say within 60 s"), "{why}");
+    }
+
+    #[test]
+    fn a_helper_whose_sign_was_not_read_yet_is_not_given_up() {
+        let (reader, mut helper) = io::pipe().unwrap();
+        let (mut link, patience) = (link(), Duration::from_secs(10));
+        (link.state, link.from) = (LinkState::Running, Some(reader.into()));
+        let late = link.heard + patience;
+        let why = link.verdict(late, patience).unwrap();
+        assert!(why.contains("gave no sign for 10 s"), "{why}");
+        helper.write_all(b"!").unwrap();
+        assert_eq!(link.verdict(late, patience), None);
     }
 
     #[test]
