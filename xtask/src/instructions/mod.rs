@@ -1,6 +1,7 @@
 //! `cargo xtask bench instructions`: the instructions of one call, counted under callgrind.
 //!
-//! A count is the same on every machine of a kind and in every run, so it can be a gate where a time cannot. A row is run
+//! A count is the same on every machine of a kind and in every run, so it can be a gate where a time cannot. That of two ranks
+//! varies by some percent with which of them runs when, so what seems to be over its budget is counted again. A row is run
 //! twice, the second time with twice as many calls, and the difference is what the calls took: without start and end. The
 //! program is `benches/instructions`; it is built as cargo builds a program of a user by default. Only its first thread counts.
 
@@ -101,9 +102,12 @@ fn count(
     let mut outcomes = Vec::new();
     for row in rows {
         note(&format!("{} ..", row.name));
-        let ours = per_call(&folder, |calls| our_command(root, row.name, calls))?;
-        let theirs = peers::count(&peers, row, &folder)?;
         let budget = budgets.rows.get(row.name).cloned();
+        let limit = budget.as_ref().filter(|_| !options.set_budgets);
+        let ours = least_within(limit, || {
+            per_call(&folder, |calls| our_command(root, row.name, calls))
+        })?;
+        let theirs = peers::count(&peers, row, &folder)?;
         outcomes.push(CountedOutcome::new(row, ours, theirs, budget));
     }
     note("");
@@ -124,6 +128,25 @@ fn count(
             .map_err(|why| format!("{}: {why}", file.display()))?;
     }
     judge(&outcomes, &budgets.tools, &tools)
+}
+
+/// Counts a row, and again while it is over its budget. Returns the least of the counts: what two ranks take depends a little on
+/// which of them runs when, and what a change costs shows in each count.
+fn least_within(
+    limit: Option<&RowBudget>,
+    count: impl Fn() -> Result<InstructionCounts, String>,
+) -> Result<InstructionCounts, String> {
+    let mut least = count()?;
+    for _ in 1..COUNTS_MAX {
+        if limit.is_none_or(|budget| !report::is_over(budget, &least)) {
+            break;
+        }
+        let again = count()?;
+        if again.total < least.total {
+            least = again;
+        }
+    }
+    Ok(least)
 }
 
 /// Returns an error if a row is over its budget, and prints what else there is to say of budgets.
@@ -175,6 +198,9 @@ const SETTINGS: [(&str, &str); 4] = [
     ("RIPSTOP_BOOT", "singleton"),
 ];
 
+/// Times that a row is counted if it is over its budget.
+const COUNTS_MAX: u32 = 3;
+
 /// Keeps the C library from choosing how to copy by the processor's model.
 const PLAIN_COPIES: [(&str, &str); 1] = [(
     "GLIBC_TUNABLES",
@@ -203,5 +229,38 @@ fn note(text: &str) {
     let mut out = io::stderr();
     if out.is_terminal() {
         let _ = write!(out, "\r\x1b[K{text}").and_then(|()| out.flush());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::{InstructionCounts, RowBudget, least_within};
+
+    fn counts(total: f64) -> InstructionCounts {
+        InstructionCounts {
+            total,
+            functions: [("engine::turn".to_owned(), total)].into(),
+        }
+    }
+
+    #[test]
+    fn a_row_over_its_budget_is_counted_thrice_and_the_least_count_is_taken() {
+        let budget = RowBudget::of(&counts(1000.0));
+        for (limit, totals, least, times) in [
+            (None, [1040.0, 0.0, 0.0], 1040.0, 1),
+            (Some(&budget), [1029.0, 0.0, 0.0], 1029.0, 1),
+            (Some(&budget), [1040.0, 1020.0, 0.0], 1020.0, 2),
+            (Some(&budget), [1050.0, 1040.0, 1045.0], 1040.0, 3),
+        ] {
+            let done = Cell::new(0);
+            let count = || {
+                let total = totals[done.replace(done.get() + 1)];
+                Ok(counts(total))
+            };
+            let taken = least_within(limit, count).unwrap();
+            assert_eq!((taken.total, done.get()), (least, times));
+        }
     }
 }

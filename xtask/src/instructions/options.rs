@@ -6,8 +6,8 @@ pub(super) const HELP: &str = "\
 cargo xtask bench instructions [--only ROW,ROW] [--set-budgets] [--peers] [--json FILE] [--built] [--list]
 
 Counts the instructions of a call under valgrind: those of 4000 calls less those of 2000. The counts do not depend on the
-machine's speed or load. Fails where a row is more than 3 % over its budget in benches/instructions/budgets.txt, and names the
-functions that have grown.
+machine's speed; those of two ranks vary by some percent. Fails where a row is three times more than 3 % over its budget in
+benches/instructions/budgets.txt, and names the functions that have grown.
 
   --only         these rows (default: all)
   --list         prints the names of the rows and counts nothing

@@ -39,10 +39,10 @@ impl CountedOutcome {
         let Some(budget) = &self.budget else {
             return Some(format!("{} has no budget", self.row.name));
         };
-        let excess = budget.excess(self.counts.total);
-        if excess <= TOLERANCE {
+        if !is_over(budget, &self.counts) {
             return None;
         }
+        let excess = budget.excess(self.counts.total);
         let mut text = format!(
             "{} takes {:.0} instructions, {:.1} % more than its budget of {}; these functions have grown:",
             self.row.name,
@@ -72,6 +72,11 @@ impl CountedOutcome {
             )
         })
     }
+}
+
+/// Returns true if these counts are over a budget by more than is forgiven.
+pub(super) fn is_over(budget: &RowBudget, counts: &InstructionCounts) -> bool {
+    budget.excess(counts.total) > TOLERANCE
 }
 
 /// Share by which a row may be over its budget.
