@@ -60,21 +60,23 @@ fn open_descriptors() -> usize {
     fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
 }
 
-/// Returns the files of Ripstop's that have one of these words in their names. Those of other jobs come and go meanwhile.
-fn files_with(words: &BTreeSet<String>) -> Vec<String> {
+/// Returns all files of Ripstop's.
+fn ripstop_files() -> BTreeSet<String> {
     let names = ["/dev/shm", "/tmp"]
         .into_iter()
         .filter_map(|dir| fs::read_dir(dir).ok())
         .flatten()
         .flatten();
-    let is_one = |path: &String| {
-        let mut parts = path.split(|letter: char| !letter.is_ascii_alphanumeric());
-        path.contains("ripstop") && parts.any(|part| words.contains(part))
-    };
     names
         .map(|entry| entry.path().to_string_lossy().into_owned())
-        .filter(is_one)
+        .filter(|path| path.contains("ripstop"))
         .collect()
+}
+
+/// Returns true if one of these words is in a name. The files of other jobs come and go meanwhile.
+fn is_named(path: &str, words: &BTreeSet<String>) -> bool {
+    let mut parts = path.split(|letter: char| !letter.is_ascii_alphanumeric());
+    parts.any(|part| words.contains(part))
 }
 
 #[test]
@@ -116,6 +118,7 @@ fn ranks_of_a_node_get_no_memory_to_write_when_one_is_killed_that_reads_it() {
 fn survive_kills(test: &str, role: &str) {
     let _turn = one_at_a_time();
     let mut random = Random::new(seed(test));
+    let before = ripstop_files();
     let mut words = BTreeSet::new();
     let mut descriptors = None;
     for kill in 0..kills() {
@@ -137,7 +140,11 @@ fn survive_kills(test: &str, role: &str) {
             "descriptors left open by a job"
         );
     }
-    assert_eq!(files_with(&words), [""; 0], "files left behind");
+    let left = ripstop_files();
+    let left = left
+        .difference(&before)
+        .filter(|path| is_named(path, &words));
+    assert_eq!(left.collect::<Vec<_>>(), [""; 0], "files left behind");
 }
 
 #[test]
