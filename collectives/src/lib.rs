@@ -5,6 +5,7 @@
 //! sums with the [same bits](reproducible) for every plan.
 #![forbid(unsafe_code)]
 
+mod block_layout;
 mod blocks;
 mod cache;
 mod call;

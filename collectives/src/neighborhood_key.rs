@@ -1,6 +1,6 @@
 //! Cache keys of neighborhood collectives.
 
-use crate::{Edges, neighborhood::BlockLayout, plan::RankLayout};
+use crate::{Edges, block_layout::BlockLayout, plan::RankLayout};
 
 /// The key under which the program of a neighborhood call is cached.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ mod tests {
     use super::NeighborhoodKey;
     use crate::{
         Edges,
-        neighborhood::BlockLayout,
+        block_layout::BlockLayout,
         plan::{EdgePairing, RankLayout},
     };
 

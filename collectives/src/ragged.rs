@@ -14,9 +14,10 @@ use ripstop_rt::{
 
 use crate::{
     Collectives, Neighborhood, Tuning,
+    block_layout::BlockLayout,
     call::{DeferredCall, OrderedCall},
     call_spec::{CallSpec, CollectiveKind},
-    neighborhood::{self, BlockLayout, CalledNeighborhood},
+    neighborhood::{self, CalledNeighborhood},
     op::{InPlace, InPlaceOp, NewVec, OptionalVec},
 };
 
