@@ -152,6 +152,12 @@ async fn ping_pong(world: Comm, mut turns: RankTurns, calls: usize) -> RowResult
     let (mut sent, mut received) = (vec![1_u64], vec![0_u64]);
     if world.rank() == 1 {
         turns.take();
+        for _ in 0..calls {
+            received = world.recv_into(other, TAG, received).await?.0;
+            sent = world.send(other, TAG, sent).await?;
+            turns.hand_over();
+        }
+        return Ok(());
     }
     for _ in 0..calls {
         let recv = world.recv_into(other, TAG, received);
@@ -170,6 +176,12 @@ async fn pair_channel(world: Comm, mut turns: RankTurns, calls: usize) -> RowRes
     let (mut sent, mut received) = (1_u64, 0_u64);
     if world.rank() == 1 {
         turns.take();
+        for _ in 0..calls {
+            received = channel.recv_into(received).await?.0;
+            sent = channel.send(sent).await?;
+            turns.hand_over();
+        }
+        return Ok(());
     }
     for _ in 0..calls {
         let recv = channel.recv_into(received);

@@ -5,8 +5,8 @@
 use std::{fmt, io, sync::Weak};
 
 use super::{
-    Caps, CommandToken, DownEvidence, DriverCommand, LocalRange, PayloadView, PostResult, Sink,
-    SlotName, SlotReceipt, TagBuffer, WorldRank,
+    AwaitedLook, AwaitedMessage, Caps, CommandToken, DownEvidence, DriverCommand, LocalRange,
+    PayloadView, PostResult, Sink, SlotName, SlotReceipt, TagBuffer, WorldRank,
 };
 use crate::{
     memory::{MemoryRegion, RemoteRegion},
@@ -213,6 +213,11 @@ pub trait PeerTurns {
     /// Messages of the peer keep their order, whichever kind of turn hands them out. The call does nothing else that a turn does,
     /// so the caller must also make turns: the next one reports a peer that turned out to be down. The driver must not be armed.
     fn progress_from(&mut self, from: WorldRank, sink: &mut dyn Sink) -> Option<u32>;
+
+    /// Takes the next arrival of this peer if it is the awaited message, and copies its body. No sink hears of it.
+    ///
+    /// Everything else is as for [`progress_from`](Self::progress_from), which finds what this call leaves.
+    fn take_awaited(&mut self, from: WorldRank, awaited: AwaitedMessage) -> AwaitedLook;
 }
 
 /// Peers' memory as mapped into this process.

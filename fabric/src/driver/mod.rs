@@ -37,6 +37,7 @@
 //! requests wait until it does.
 
 mod abilities;
+mod awaited;
 mod caps;
 mod command;
 mod null;
@@ -54,6 +55,7 @@ pub use self::{
         GuardedMemory, ListLimits, MappedMemory, NamedSlots, NodeMemory, PeerPaths, PeerTurns,
         TagMatching, TaskLists,
     },
+    awaited::{AwaitedHeader, AwaitedLook, AwaitedMessage},
     caps::{Caps, DriverCost},
     command::{AtomicOp, DriverCommand, MessagePlace, PostResult, TagBuffer},
     null::NullDriver,

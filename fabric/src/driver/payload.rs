@@ -271,6 +271,29 @@ impl LocalRange {
         unsafe { into.copy_from_nonoverlapping(from.as_ptr(), from.len()) };
     }
 
+    /// Copies a payload of the same length to a range that a command may change.
+    ///
+    /// # Panics
+    /// Panics if the lengths differ.
+    #[inline(always)]
+    pub fn fill(self, payload: PayloadView<'_>) {
+        assert_eq!(
+            payload.len, self.len,
+            "a payload for a range of another length"
+        );
+        let (from, into) = (payload.start.as_ptr(), self.start.as_ptr());
+        if self.len == 8 {
+            // The length of the shortest messages; if it is known at compile time, the copy takes two instructions.
+            // SAFETY: as below.
+            let word = unsafe { from.cast::<[MaybeUninit<u8>; 8]>().read() };
+            // SAFETY: as below.
+            return unsafe { into.cast::<[MaybeUninit<u8>; 8]>().write(word) };
+        }
+        // SAFETY: the payload is mapped, and the maker of the range keeps that valid and lets only this value write it, until the
+        // command is complete. A writer in another process can tear the bytes but not the copy.
+        unsafe { from.copy_to(into, self.len) };
+    }
+
     /// Returns the range as a word, if it is eight bytes at a multiple of eight.
     pub(crate) fn as_atomic(&self) -> Option<&AtomicU64> {
         let is_word = self.len == size_of::<u64>() && self.start.cast::<u64>().is_aligned();

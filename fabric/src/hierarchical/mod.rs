@@ -25,10 +25,10 @@ use self::{
 use crate::{
     counters::DriverStats,
     driver::{
-        ArmResult, Caps, CommandToken, ConnectAhead, DownCause, DownEvidence, Driver,
-        DriverAbilities, DriverCommand, FailureWatch, LocalRange, NamedSlots, NodeMemory,
-        PayloadView, PeerPaths, PeerTurns, PostResult, Sink, SlotName, SlotReceipt, TagBuffer,
-        TagMatching, TurnProgress, WakeSource, WorldRank,
+        ArmResult, AwaitedLook, AwaitedMessage, Caps, CommandToken, ConnectAhead, DownCause,
+        DownEvidence, Driver, DriverAbilities, DriverCommand, FailureWatch, LocalRange, NamedSlots,
+        NodeMemory, PayloadView, PeerPaths, PeerTurns, PostResult, Sink, SlotName, SlotReceipt,
+        TagBuffer, TagMatching, TurnProgress, WakeSource, WorldRank,
     },
     memory::{MemoryRegion, RemoteRegion},
     passes_abilities,
@@ -492,6 +492,14 @@ impl PeerTurns for HierarchicalDriver {
     fn progress_from(&mut self, from: WorldRank, sink: &mut dyn Sink) -> Option<u32> {
         let from = self.place(from)?;
         self.look_at_node(sink, |intra, hears| intra.progress_from(from, hears))
+    }
+
+    #[inline]
+    fn take_awaited(&mut self, from: WorldRank, awaited: AwaitedMessage) -> AwaitedLook {
+        match self.place(from) {
+            Some(from) => self.intra.take_awaited(from, awaited),
+            None => AwaitedLook::Other,
+        }
     }
 }
 

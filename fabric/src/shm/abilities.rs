@@ -6,8 +6,9 @@ use std::io;
 use super::{LinkOutcome, Shm, board::index};
 use crate::{
     driver::{
-        Driver, DriverAbilities, EventCounters, LocalRange, MappedMemory, NamedSlots, NodeMemory,
-        PayloadView, PeerTurns, Sink, SlotName, SlotReceipt, WorldRank,
+        AwaitedLook, AwaitedMessage, Driver, DriverAbilities, EventCounters, LocalRange,
+        MappedMemory, NamedSlots, NodeMemory, PayloadView, PeerTurns, Sink, SlotName, SlotReceipt,
+        WorldRank,
     },
     lacks_abilities,
     memory::{MemoryRegion, RemoteRegion},
@@ -72,6 +73,19 @@ impl PeerTurns for Shm {
         self.note_delivery(at, delivered.is_ok());
         self.unchecked += 1;
         delivered.is_ok().then_some(1)
+    }
+
+    #[inline]
+    fn take_awaited(&mut self, from: WorldRank, awaited: AwaitedMessage) -> AwaitedLook {
+        let Some(at) = self.inbound_of(from.0) else {
+            return AwaitedLook::Other;
+        };
+        let look = self.inbound[at].take_awaited(awaited, &self.board, &self.counters);
+        if let AwaitedLook::Copied(_) = look {
+            self.note_delivery(at, true);
+            self.unchecked += 1;
+        }
+        look
     }
 }
 

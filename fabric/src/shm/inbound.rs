@@ -7,12 +7,12 @@ use super::{
     doorbell::PeerDoorbell,
     link::{ACCEPTED, REFUSED},
     mapped_ring::MappedRing,
-    ring::{MalformedFrame, RingConsumer, RingFrame},
+    ring::{MalformedFrame, PlainLook, RingConsumer, RingFrame},
     segment::ShmSegment,
 };
 use crate::{
     counters::DriverStats,
-    driver::{PayloadView, Sink, WorldRank},
+    driver::{AwaitedLook, AwaitedMessage, PayloadView, Sink, WorldRank},
 };
 
 /// Receiving side of a connection.
@@ -141,6 +141,33 @@ impl InboundRing {
             self.give_back(board, counters);
         }
         Ok(true)
+    }
+
+    /// Takes the next message if it is the awaited one, and has a slot of its own. Copies its body.
+    #[inline]
+    pub(super) fn take_awaited(
+        &mut self,
+        awaited: AwaitedMessage,
+        board: &Board,
+        counters: &DriverStats,
+    ) -> AwaitedLook {
+        let frame = match self.ring.peek_plain(awaited.body.len()) {
+            PlainLook::Nothing => return AwaitedLook::Nothing,
+            PlainLook::Other => return AwaitedLook::Other,
+            PlainLook::Plain(frame) => frame,
+        };
+        let header = *self.ring.load_plain_header();
+        let Some(first) = awaited.header.first_word_of(header) else {
+            return AwaitedLook::Other;
+        };
+        awaited.body.fill(self.ring.body(frame));
+        self.ring.advance();
+        self.slot_messages = frame.slot_messages;
+        counters.messages_received.add(1);
+        if self.ring.has_to_publish() {
+            self.give_back(board, counters);
+        }
+        AwaitedLook::Copied(first)
     }
 
     /// Publishes the consumer's position to the peer, and wakes the peer if it waits for that.

@@ -242,6 +242,7 @@ macro_rules! peer_turns {
         mod $driver {
             claims! { $make:
                 peer_turns::a_turn_for_a_peer_hands_out_one_message_of_that_peer
+                peer_turns::an_awaited_message_is_taken_only_if_it_comes_next
                 peer_turns::messages_keep_their_order_whichever_turn_hands_them_out
                 peer_turns::turns_for_a_peer_alone_give_room_back
             }

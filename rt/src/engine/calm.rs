@@ -13,13 +13,20 @@
 //! its slot. So the call and the end of such a receive move no buffer, and everything else treats it like any other receive.
 //!
 //! A poll of the expected receive looks for its message alone, where the driver can do so, and makes turns in between without
-//! ending the calm. A short message of another rank is then copied straight into the receive
-//! (rt/src/engine/point_to_point/expected_recv.rs). So are messages with one header into receives that were posted for exactly
-//! these (message_runs.rs), while no receive is expected. Everything else that a turn finds ends the calm first.
+//! ending the calm. A short message of another rank is then copied straight into the receive, by the driver if it can recognize
+//! the message by its header (rt/src/engine/point_to_point/expected_recv.rs). So are messages with one header into receives that
+//! were posted for exactly these (message_runs.rs), while no receive is expected. Everything else that a turn finds ends the calm
+//! first.
 
 use std::panic::Location;
 
-use super::{Engine, PointToPoint, commons::CalmState};
+use ripstop_fabric::driver::{AwaitedLook, AwaitedMessage};
+
+use super::{
+    Engine, PointToPoint,
+    commons::CalmState,
+    point_to_point::{awaited_header, complete_awaited},
+};
 use crate::{
     buffer::{RecvBuf, Wire},
     ops::{ChannelInfo, ChannelNumber, EXPECTED_SLOT, OpInfo, OpTicket, PLACE_LEN, PlacedBytes},
@@ -74,14 +81,33 @@ impl Engine {
         debug_assert!(!self.watch.is_guarded(), "a sleeping thread ends the calm");
         let from = self.core.p2p.common.ops.expected().info.peer?;
         let driver = self.driver.peer_turns()?;
+        let header = awaited_header(&mut self.core.p2p, from);
         for vain in 0..LOOKS {
+            if let Some(header) = header {
+                let slot = self.core.p2p.common.ops.expected();
+                let body = slot.range(slot.area.len);
+                match driver.take_awaited(from, AwaitedMessage { header, body }) {
+                    AwaitedLook::Nothing => continue,
+                    AwaitedLook::Copied(base) => {
+                        complete_awaited(&mut self.core.p2p, from, base);
+                        return self.note_found(vain);
+                    }
+                    AwaitedLook::Other => {}
+                }
+            }
             if driver.progress_from(from, &mut self.core)? > 0 {
-                self.core.p2p.common.note_events(1);
-                // Another message of the peer has ended the calm, and may have left something to post.
-                return (self.core.p2p.common.calm == CalmState::Calm).then_some(vain);
+                return self.note_found(vain);
             }
         }
         None
+    }
+
+    /// Returns the number of looks in vain before a message came, unless that has ended the calm: it may have left something to
+    /// post.
+    #[inline(always)]
+    fn note_found(&mut self, vain: u32) -> Option<u32> {
+        self.core.p2p.common.note_events(1);
+        (self.core.p2p.common.calm == CalmState::Calm).then_some(vain)
     }
 
     /// Returns true if a message can be sent without any check of what is rare, and without anything to do afterwards.

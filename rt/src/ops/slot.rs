@@ -523,6 +523,7 @@ impl OpSlot {
     }
 
     /// Returns the first `len` bytes for the driver. The slot must not be released before the driver has completed.
+    #[inline]
     pub(crate) fn range(&self, len: usize) -> LocalRange {
         assert!(
             len <= self.area.len,

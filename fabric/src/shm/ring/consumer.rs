@@ -21,6 +21,16 @@ pub(in crate::shm) struct RingConsumer<M> {
     header_len: usize,
 }
 
+/// What a look for a message in a slot of its own has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::shm) enum PlainLook {
+    /// Nothing has arrived.
+    Nothing,
+    /// Something else has arrived, or may have.
+    Other,
+    Plain(RingFrame),
+}
+
 impl<M: RingMemory> RingConsumer<M> {
     pub(in crate::shm) const fn new(memory: M, start: u32) -> Self {
         Self {
@@ -46,12 +56,8 @@ impl<M: RingMemory> RingConsumer<M> {
     /// Returns the frame of the next message, or `Err` if it is invalid. After that, the consumer is at the slot of that message.
     #[inline]
     pub(in crate::shm) fn peek(&mut self) -> Option<Result<RingFrame, MalformedFrame>> {
-        if self.taken > 0 && !self.has_news() {
-            let _next = self.frame_at(self.position.wrapping_add(1))?;
-            // The producer has left the line. A cell that it added before that is visible only now.
-            if !self.has_news() {
-                self.leave_slot();
-            }
+        if !self.leave_read_line() {
+            return None;
         }
         let frame = RingFrame::unpack(self.frame_at(self.position)?);
         Some(frame.and_then(|frame| {
@@ -61,6 +67,36 @@ impl<M: RingMemory> RingConsumer<M> {
                 Err(MalformedFrame)
             }
         }))
+    }
+
+    /// Looks for a message that has a slot of its own, with a header of the usual length and a body of this length.
+    #[inline]
+    pub(in crate::shm) fn peek_plain(&mut self, body: usize) -> PlainLook {
+        if !self.leave_read_line() {
+            return PlainLook::Nothing;
+        }
+        if self.taken > 0 {
+            return PlainLook::Other; // a cell
+        }
+        let Some(frame) = self.frame_at(self.position) else {
+            return PlainLook::Nothing;
+        };
+        match RingFrame::plain(frame, REPEATED_LEN, body) {
+            Some(frame) => PlainLook::Plain(frame),
+            None => PlainLook::Other,
+        }
+    }
+
+    /// Copies the header of the message that `peek_plain` found, and returns it.
+    #[inline]
+    pub(in crate::shm) fn load_plain_header(&mut self) -> &[u8; REPEATED_LEN] {
+        let header = self.header.first_chunk_mut().expect("is longer");
+        let view = self
+            .memory
+            .read(self.position & (self.memory.slots() - 1), 0, REPEATED_LEN);
+        view.copy_into(header);
+        self.header_len = REPEATED_LEN;
+        header
     }
 
     /// Copies the header of the message that `peek` found, which has a slot of its own, to where [`header`](Self::header) returns
@@ -177,6 +213,22 @@ impl<M: RingMemory> RingConsumer<M> {
     const fn leave_slot(&mut self) {
         self.position = self.position.wrapping_add(1);
         self.taken = 0;
+    }
+
+    /// Moves on from a line of cells that are all read, if the producer has left it. Returns false if nothing has come after it.
+    #[inline]
+    fn leave_read_line(&mut self) -> bool {
+        if self.taken == 0 || self.has_news() {
+            return true;
+        }
+        if self.frame_at(self.position.wrapping_add(1)).is_none() {
+            return false;
+        }
+        // The producer has left the line. A cell that it added before that is visible only now.
+        if !self.has_news() {
+            self.leave_slot();
+        }
+        true
     }
 
     /// Returns true if the frame at `position` is not the one after which `taken` cells were consumed.

@@ -55,6 +55,23 @@ impl RingFrame {
         }
     }
 
+    /// Unpacks the frame of a slot that holds one message, if header and body are in the slot and have these lengths.
+    #[inline]
+    pub(super) fn plain(frame: u64, header: usize, body: usize) -> Option<Self> {
+        if body > ROOM - header {
+            return None;
+        }
+        let [.., flags, _, _] = frame.to_le_bytes();
+        let plain = Self {
+            header,
+            body,
+            chunk: false,
+            cells: 0,
+            slot_messages: flags >> 1,
+        };
+        (plain.pack(stamp_of(frame)) == frame).then_some(plain)
+    }
+
     const fn is_sane(self) -> bool {
         if self.cells > 0 {
             return self.cells <= CELLS && self.body <= CELL_LEN && !self.chunk;

@@ -36,7 +36,7 @@ mod producer;
 mod tests;
 
 pub(super) use self::{
-    consumer::RingConsumer,
+    consumer::{PlainLook, RingConsumer},
     frame::{MalformedFrame, RingFrame},
     producer::RingProducer,
 };

@@ -1,16 +1,54 @@
 //! Messages of other ranks that go straight into the expected receive (rt/src/engine/calm.rs).
 
-use ripstop_fabric::driver::PayloadView;
+use ripstop_fabric::driver::{AwaitedHeader, PayloadView};
 
 use super::{PointToPoint, own_messages::land_expected_message, recv::pay_back_due};
 use crate::{
     engine::commons::CalmState,
     group::WorldRank,
+    ops::MessageStatus,
     proto::{
         matching::MessageEnvelope,
-        wire::{EagerHeader, WireKind, read, read_base},
+        wire::{EagerHeader, HeaderBase, WireKind, read, read_base},
     },
 };
+
+/// Longest message in bytes that a driver is asked for by its header.
+const AWAITED_MAX: usize = 64;
+
+/// Returns the header of the message that fills the expected receive, whose peer this is, if that message changes nothing else.
+#[inline(always)]
+pub(in crate::engine) fn awaited_header(
+    p2p: &mut PointToPoint,
+    from: WorldRank,
+) -> Option<AwaitedHeader> {
+    let is_usual = p2p.common.peers.reliable && !p2p.common.watches && from != p2p.common.me;
+    let slot = p2p.common.ops.expected();
+    let has_header = slot.info.tag.is_some() && slot.area.len <= AWAITED_MAX;
+    let header = bytemuck::cast(slot.info.eager());
+    (is_usual && has_header).then(|| AwaitedHeader::new(header, HeaderBase::KNOWN))
+}
+
+/// Completes the expected receive, whose buffer the driver has filled with a message of its peer. Keeps the calm, unless
+/// something must be sent now. `base` is the first word of the message's header.
+#[inline(always)]
+pub(in crate::engine) fn complete_awaited(p2p: &mut PointToPoint, from: WorldRank, base: u64) {
+    let HeaderBase { credits, .. } = bytemuck::cast(base);
+    let slot = p2p.common.ops.expected();
+    let envelope = MessageEnvelope {
+        ctx: slot.info.ctx,
+        source: from,
+        tag: slot.info.tag.unwrap_or(0),
+    };
+    let (arrival, len) = (p2p.matching.number_arrival(), slot.area.len);
+    slot.land_unawaited(MessageStatus::of(envelope, arrival, len));
+    p2p.common.calm = CalmState::Calm;
+    let peer = p2p.common.peers.peer_mut(from);
+    let are_taken = peer.take_credits(credits);
+    debug_assert!(are_taken, "there is no calm while sends are queued");
+    let due = peer.note_left(1, len);
+    pay_back_due(p2p, from, due);
+}
 
 /// Copies a message of another rank into the expected receive, and keeps the calm. Returns false, and changes nothing, if
 /// there is no expected receive, if the receive does not take this message as it is, or if the message changes anything else.

@@ -75,7 +75,7 @@ use std::num::NonZeroU32;
 
 use ripstop_fabric::driver::Driver;
 
-pub(in crate::engine) use self::expected_recv::land_expected;
+pub(in crate::engine) use self::expected_recv::{awaited_header, complete_awaited, land_expected};
 pub(crate) use self::send::SendStart;
 use self::{
     message::MessageStore, out_of_order_fetch::ParkedMessage, own_messages::OwnMessages,

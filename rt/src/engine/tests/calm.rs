@@ -166,6 +166,23 @@ fn a_look_finds_the_message_of_the_expected_receive_and_leaves_the_calm() {
 }
 
 #[test]
+fn a_look_finds_a_message_that_fills_the_expected_receive() {
+    let mut pair = CalmPair::new();
+    for number in 0..5 {
+        let recv = pair.expect(&op_info(Some(0), Some(3)));
+        assert!(!pair.look(), "nothing was sent");
+        pair.send(&op_info(Some(1), Some(3)), &[number; ROOM]);
+        assert!(pair.look() && pair.is_calm());
+        assert_eq!(pair.taken(&recv), ([number; ROOM], ROOM));
+
+        let recv = pair.expect_in_place(&op_info(Some(0), Some(3)));
+        pair.send(&op_info(Some(1), Some(3)), &[number; ROOM]);
+        assert!(pair.look() && pair.is_calm());
+        assert_eq!(pair.placed(&recv).expect("its message"), [number; ROOM]);
+    }
+}
+
+#[test]
 fn a_look_that_finds_another_message_leaves_the_rest_to_a_turn() {
     let mut pair = CalmPair::new();
     let recv = pair.expect(&op_info(Some(0), Some(3)));
@@ -389,14 +406,19 @@ fn a_malformed_message_is_refused() {
 /// A sender may have so many messages at a receiver, and must be told when they have left.
 #[test]
 fn a_sender_gets_its_room_back() {
-    let mut pair = CalmPair::new();
-    for _ in 0..100_000 {
-        let recv = pair.post(&op_info(Some(0), Some(3)));
-        pair.send(&op_info(Some(1), Some(3)), &[1]);
-        pair.turn();
-        assert_eq!(pair.taken(&recv).1, 1);
-        let sender = &mut pair.0.engines[0];
-        sender.turn(ClockTime::default());
+    for len in [1, ROOM] {
+        let mut pair = CalmPair::new();
+        let mut found = 0;
+        for _ in 0..100_000 {
+            let recv = pair.post(&op_info(Some(0), Some(3)));
+            pair.send(&op_info(Some(1), Some(3)), &[1; ROOM][..len]);
+            found += u32::from(pair.look());
+            pair.turn();
+            assert_eq!(pair.taken(&recv).1, len);
+            let sender = &mut pair.0.engines[0];
+            sender.turn(ClockTime::default());
+        }
+        assert!(found > 50_000, "{found} messages were found by a look");
     }
 }
 

@@ -3,6 +3,7 @@
 mod calm;
 mod closing;
 mod ends;
+mod first_arrival;
 mod headers;
 mod hostile;
 mod in_place;

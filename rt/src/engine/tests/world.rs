@@ -11,9 +11,9 @@ use std::{
 
 use ripstop_fabric::{
     driver::{
-        Caps, CommandFailure, CommandToken, ConnectAhead, DownCause, DownEvidence, Driver,
-        DriverAbilities, DriverCommand, FailureWatch, LocalRange, NodeMemory, PeerTurns,
-        PostResult, Sink, TurnProgress,
+        AwaitedLook, AwaitedMessage, Caps, CommandFailure, CommandToken, ConnectAhead, DownCause,
+        DownEvidence, Driver, DriverAbilities, DriverCommand, FailureWatch, LocalRange, NodeMemory,
+        PeerTurns, PostResult, Sink, TurnProgress,
     },
     lacks_abilities,
     loopback::{self, LoopbackDriver},
@@ -22,6 +22,7 @@ use ripstop_fabric::{
     random::SeededRandom,
 };
 
+use super::first_arrival::FirstArrival;
 pub(super) use crate::engine::commons::lone_rank::{CTX, failed_rank, op_info};
 use crate::{
     buffer::{RecvBuf, SendBuf, word_of},
@@ -113,6 +114,8 @@ struct Lossy {
     gone: BTreeSet<u32>,
     kept: Vec<(u32, CommandToken)>,
     said: Vec<CommandToken>,
+    /// What a look for an awaited message has found instead.
+    first: FirstArrival,
 }
 
 impl Driver for Lossy {
@@ -160,7 +163,11 @@ impl Driver for Lossy {
         for token in self.said.drain(..) {
             sink.failed(token, CommandFailure::PeerDown);
         }
-        self.inner.progress(budget, sink)
+        let events = self.first.hand_to(sink);
+        let rest = self.inner.progress(budget - events, sink);
+        TurnProgress {
+            events: events + rest.events,
+        }
     }
 
     fn give_up(&mut self, WorldRank(rank): WorldRank, how: Option<DownCause>) -> DownCause {
@@ -216,7 +223,11 @@ impl DriverAbilities for Lossy {
 /// For worlds of two ranks, whose only peer has sent everything that arrives.
 impl PeerTurns for Lossy {
     fn progress_from(&mut self, _: WorldRank, sink: &mut dyn Sink) -> Option<u32> {
-        Some(self.inner.progress(1, sink).events)
+        Some(self.progress(1, sink).events)
+    }
+
+    fn take_awaited(&mut self, _: WorldRank, awaited: AwaitedMessage) -> AwaitedLook {
+        self.first.take_awaited(&mut self.inner, awaited)
     }
 }
 
@@ -316,6 +327,7 @@ impl World {
                 gone: BTreeSet::new(),
                 kept: Vec::new(),
                 said: Vec::new(),
+                first: FirstArrival::default(),
             };
             let mut engine = Engine::new(Box::new(driver), setup);
             engine.join(CTX, &RankGroup::First(ranks));

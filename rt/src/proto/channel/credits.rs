@@ -125,6 +125,7 @@ impl Credits {
 
 /// Returns the cost of a message in units: at least 1, because the receiver keeps its envelope. Returns `None` if it is
 /// more than any window.
+#[inline]
 fn units(len: usize) -> Option<u16> {
     u16::try_from(len / UNIT)
         .ok()
@@ -133,12 +134,14 @@ fn units(len: usize) -> Option<u16> {
 }
 
 /// Returns the sum that is `units` further on the circle 1, 2, … 65 535.
+#[inline]
 fn step(sum: u16, units: u16) -> u16 {
     let (next, past) = sum.overflowing_add(units);
     if past { next + 1 } else { next }
 }
 
 /// Returns the distance from one sum to a later one.
+#[inline]
 fn distance(from: u16, to: u16) -> u16 {
     if to >= from {
         to - from

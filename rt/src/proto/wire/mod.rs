@@ -415,6 +415,9 @@ pub(crate) fn read_base(header: &[u8]) -> Option<(WireKind, HeaderBase)> {
 }
 
 impl HeaderBase {
+    /// The bits of a base, as one word, that its receiver knows before the message arrives: kind and version.
+    pub(crate) const KNOWN: u64 = u64::from_ne_bytes([0xff, 0xff, 0, 0, 0, 0, 0, 0]);
+
     pub(crate) fn new(kind: WireKind) -> Self {
         Self {
             kind: kind as u8,
@@ -427,15 +430,17 @@ impl HeaderBase {
 
     /// Writes the sequence number, credits and acknowledgment into a header that is about to leave.
     ///
-    /// The base is stored as one word, because it is read as one word right after. A load that covers several smaller stores
-    /// would stall until they have reached the cache.
+    /// The base is changed as one word, because it is read as one word right after. A load that covers several smaller stores
+    /// would stall until they have reached the cache, and the compiler makes such stores of anything but arithmetic.
     #[inline]
     pub(crate) fn stamp(header: &mut [u8], seq: u16, credits: u16, ack: u16) {
         let base = header.first_chunk_mut::<8>().expect("a header has a base");
-        let [kind, version, ..] = *base;
-        let ([a, b], [c, d], [e, f]) =
-            (seq.to_ne_bytes(), credits.to_ne_bytes(), ack.to_ne_bytes());
-        *base = u64::from_ne_bytes([kind, version, a, b, c, d, e, f]).to_ne_bytes();
+        let known = u64::from_ne_bytes(*base) & Self::KNOWN;
+        let stamps = [(seq, 2), (credits, 4), (ack, 6)];
+        let word = stamps.iter().fold(known, |word, &(stamp, at)| {
+            word | u64::from(stamp) << shift_of_half(at)
+        });
+        *base = word.to_ne_bytes();
     }
 }
 
@@ -451,6 +456,15 @@ const _: () = assert!(
         && size_of::<LastCallsHeader>() <= 112,
     "the longest headers travel inline"
 );
+
+/// Returns by how many bits a half-word is shifted to be at byte `at` of a word in memory.
+const fn shift_of_half(at: u32) -> u32 {
+    if cfg!(target_endian = "little") {
+        8 * at
+    } else {
+        48 - 8 * at
+    }
+}
 
 impl OpHeader {
     pub(crate) fn new(kind: WireKind, op: OpId, status: u64) -> Self {
