@@ -4,6 +4,7 @@ use super::LocalRange;
 
 /// The message that a caller waits for: its header, and where its body goes.
 #[derive(Debug)]
+#[expect(clippy::exhaustive_structs, reason = "written out by the caller")]
 pub struct AwaitedMessage {
     /// What is known of its header.
     pub header: AwaitedHeader,
@@ -21,6 +22,7 @@ pub struct AwaitedHeader {
 
 /// What was found where a message was awaited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "callers handle every outcome")]
 pub enum AwaitedLook {
     /// Nothing has arrived from the peer.
     Nothing,

@@ -3,7 +3,8 @@
 //! Ranks find each other on a [`Board`]. The module's main type is [`Shm`], a rank's driver. A message takes the path
 //! `Shm::post_message` →
 //! `ShmLink::send` → `RingProducer::push`, and then `Shm::progress` → `InboundRing::deliver` → `Sink::message`, or
-//! `Shm::progress_from` → `InboundRing::deliver_one`. The files are private:
+//! `Shm::progress_from` → `InboundRing::deliver_one`. An awaited message is copied by `Shm::take_awaited` →
+//! `InboundRing::take_awaited`, without a sink. The files are private:
 //!
 //! - `segment`: the memory that each rank owns and its peers map.
 //! - `ring`: in a segment, one ring for each rank that sends to the owner. A pair's memory is made at its first message.
