@@ -1,12 +1,14 @@
 //! Memory that a driver may access at any time: [`MemoryRegion`], and the key to a peer's memory, [`RemoteRegion`].
 
 mod available;
+mod long_copy;
 mod region;
 mod remote;
 mod wide_word;
 mod words;
 
 pub(crate) use available::room as available;
+pub(crate) use long_copy::copy_disjoint;
 pub use region::{MemoryRegion, WeakRegion};
 pub(crate) use region::{prefetch_for_read, prefetch_line};
 pub use remote::RemoteRegion;

@@ -21,7 +21,10 @@ use rustix::{
     mm::{MapFlags, ProtFlags},
 };
 
-use super::available;
+use super::{
+    available,
+    long_copy::{copy_disjoint, copy_overlapping},
+};
 use crate::driver::{LocalRange, PayloadView};
 
 /// Shared, reference-counted memory that stays mapped until the last clone is dropped.
@@ -290,10 +293,7 @@ impl MemoryRegion {
     pub fn read(&self, offset: usize, into: &mut [u8]) {
         let from = self.at(offset, into.len());
         // SAFETY: the source is inside the mapping. Only this call holds `into`, which cannot overlap it.
-        unsafe {
-            from.as_ptr()
-                .copy_to_nonoverlapping(into.as_mut_ptr(), into.len())
-        };
+        unsafe { copy_disjoint(from.as_ptr(), into.as_mut_ptr(), into.len()) };
     }
 
     /// Copies bytes in.
@@ -308,10 +308,7 @@ impl MemoryRegion {
         );
         let into = self.at(offset, from.len());
         // SAFETY: the target is inside a writable mapping and cannot overlap `from`.
-        unsafe {
-            into.as_ptr()
-                .copy_from_nonoverlapping(from.as_ptr(), from.len())
-        };
+        unsafe { copy_disjoint(from.as_ptr(), into.as_ptr(), from.len()) };
     }
 
     /// Replaces each element from `offset` on by what `combine` makes of it and its operand. Updates of other threads and
@@ -366,7 +363,7 @@ impl MemoryRegion {
         let from = self.at(offset, into.len());
         // SAFETY: the source was checked by `at`; the maker of `into` promised that it may be written until the command that
         // holds it is complete, and only such commands call this.
-        unsafe { from.as_ptr().copy_to(into.start().as_ptr(), into.len()) };
+        unsafe { copy_overlapping(from.as_ptr(), into.start().as_ptr(), into.len()) };
     }
 
     /// Copies a put's bytes in. The two may overlap.
@@ -380,7 +377,7 @@ impl MemoryRegion {
         );
         let into = self.at(offset, from.len());
         // SAFETY: as for `copy_out`, in the other direction.
-        unsafe { into.as_ptr().copy_from(from.start().as_ptr(), from.len()) };
+        unsafe { copy_overlapping(from.start().as_ptr(), into.as_ptr(), from.len()) };
     }
 
     /// Returns the whole region as the local end of a command. The caller keeps the region until the command is complete.

@@ -42,6 +42,7 @@ const ALLOWED: &[&str] = &[
     "fabric/softportals/src/transport/mapped_words.rs",
     "fabric/src/c_library.rs",
     "fabric/src/driver/payload.rs",
+    "fabric/src/memory/long_copy.rs",
     "fabric/src/memory/region.rs",
     "fabric/src/memory/wide_word.rs",
     "fabric/src/memory/words.rs",
