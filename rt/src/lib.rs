@@ -37,11 +37,11 @@ mod topology;
 mod trace;
 mod view;
 
-/// Returns a text about what io_uring can do on this machine, or the reason why it does not work and what would help.
+/// Returns a text about what io_uring can do on this machine, or the reason why it does not work.
 ///
 /// # Errors
 /// This is not an error of the program: the reactor then sleeps with epoll.
-pub fn io_uring() -> std::result::Result<String, String> {
+pub fn io_uring() -> std::result::Result<String, UringRefusal> {
     let caps = reactor::probe().uring?;
     let futex = if caps.futex { "with" } else { "without" };
     Ok(format!("works, {futex} waiting on futex words"))
@@ -101,6 +101,7 @@ pub use self::{
     error::{Error, ErrorKind, ErrorReport, OpError, Result},
     evidence::FailureEvidence,
     executor::{AbortedTask, JoinHandle},
+    reactor::UringRefusal,
     runtime::{Builder, Runtime},
     runtime_handle::RuntimeHandle,
     scope::{Pending, Scope},

@@ -10,6 +10,7 @@ use ripstop_fabric::driver::WakeSource;
 use super::{
     epoll::EpollBackend,
     uring::{self, UringBackend},
+    uring_refusal::UringRefusal,
 };
 
 pub(crate) use super::notifier::Notifier;
@@ -67,8 +68,8 @@ const _: Option<&dyn SleepBackend> = None; // must stay dyn-compatible
 /// Capabilities of this machine.
 #[derive(Debug)]
 pub(crate) struct ReactorProbe {
-    /// Capabilities of io_uring, or a text that says why it does not work and what would help.
-    pub(crate) uring: Result<UringCaps, String>,
+    /// Capabilities of io_uring, or the reason why it does not work.
+    pub(crate) uring: Result<UringCaps, UringRefusal>,
 }
 
 /// Capabilities of io_uring on this machine.
@@ -139,7 +140,7 @@ fn with_reason(ring: UringBackend, because: &str) -> (Box<dyn SleepBackend>, Str
     (Box::new(ring), format!("io_uring on {waits}, {because}"))
 }
 
-fn refused(why: String) -> io::Error {
+fn refused(why: UringRefusal) -> io::Error {
     let message = format!(
         "RIPSTOP_REACTOR=uring is not available ({why}): set RIPSTOP_REACTOR=epoll, or unset it"
     );

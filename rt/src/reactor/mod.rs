@@ -15,8 +15,10 @@ mod timers;
 #[cfg(feature = "tokio")]
 pub(crate) mod tokio;
 mod uring;
+mod uring_refusal;
 mod watchdog;
 
+pub use self::uring_refusal::UringRefusal;
 pub(crate) use self::{
     agent::{ProgressAgent, agent_name},
     backend::{BackendChoice, Notifier, SleepBackend, open, probe},

@@ -31,6 +31,7 @@ use ripstop_fabric::driver::{FutexWord, WakeSource};
 use super::{
     backend::{SleepBackend, TIMEOUT_MAX, UringCaps, no_futex},
     notifier::{Notifier, new_eventfd, ring, silence},
+    uring_refusal::UringRefusal,
 };
 
 /// A ring, and everything that it waits for.
@@ -80,13 +81,13 @@ impl UringBackend {
     /// Creates a ring that waits only for its notifier.
     ///
     /// # Errors
-    /// A text that says why io_uring does not work, and what would help.
-    pub(crate) fn open(set_up: UringSetup) -> Result<Self, String> {
-        let ring = set_up(ENTRIES_MIN).map_err(|error| why_not(&error))?;
+    /// io_uring does not work here.
+    pub(crate) fn open(set_up: UringSetup) -> Result<Self, UringRefusal> {
+        let ring = set_up(ENTRIES_MIN).map_err(|error| UringRefusal::of(&error))?;
         let caps = caps_of(&ring)?;
         let (notifier, completed) = Notifier::new()
             .and_then(|notifier| Ok((notifier, new_eventfd()?)))
-            .map_err(|error| why_not(&error))?;
+            .map_err(|error| UringRefusal::of(&error))?;
         let waits = vec![UringWait::new(UringSource::Doorbell(notifier.clone()))];
         let completed = Arc::new(completed);
         Ok(Self {
@@ -368,11 +369,11 @@ impl fmt::Debug for UringSource {
     }
 }
 
-fn caps_of(ring: &IoUring) -> Result<UringCaps, String> {
+fn caps_of(ring: &IoUring) -> Result<UringCaps, UringRefusal> {
     let mut probe = io_uring::Probe::new();
     ring.submitter()
         .register_probe(&mut probe)
-        .map_err(|error| why_not(&error))?;
+        .map_err(|error| UringRefusal::of(&error))?;
     let params = ring.params();
     // Resource tagging came with Linux 5.13, like multishot polls, which have no flag of their own.
     let complete = params.is_feature_ext_arg()
@@ -381,43 +382,13 @@ fn caps_of(ring: &IoUring) -> Result<UringCaps, String> {
             .iter()
             .all(|op| probe.is_supported(*op));
     if !complete {
-        return Err("this kernel's io_uring is older than Linux 5.13".to_owned());
+        return Err(UringRefusal::of_old_kernel());
     }
     let futex = probe.is_supported(opcode::FutexWait::CODE);
     Ok(UringCaps {
         futex,
         no_iowait: params.is_feature_no_iowait(),
     })
-}
-
-/// Returns the reason of a refusal, in words that an administrator can act on.
-fn why_not(error: &io::Error) -> String {
-    match error.raw_os_error() {
-        Some(libc::ENOSYS) => {
-            "this kernel has no io_uring, or a container's seccomp profile hides it (io_uring_setup or io_uring_enter: \
-             ENOSYS)"
-                .to_owned()
-        }
-        Some(libc::EPERM | libc::EACCES) => format!(
-            "io_uring is forbidden here ({}) (io_uring_setup or io_uring_enter: {error})",
-            forbidden_by()
-        ),
-        Some(libc::EMFILE | libc::ENFILE) => format!("no descriptor is left for io_uring; raise `ulimit -n` ({error})"),
-        Some(libc::ENOMEM) => format!("io_uring got no memory; before Linux 5.12 its rings count, raise `ulimit -l` ({error})"),
-        _ => format!("io_uring does not work here: {error}"),
-    }
-}
-
-fn forbidden_by() -> String {
-    match std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled")
-        .as_deref()
-        .map(str::trim_ascii)
-    {
-        Ok(level @ ("1" | "2")) => {
-            format!("kernel.io_uring_disabled = {level}; the administrator can set it to 0")
-        }
-        _ => "by a container's seccomp profile or a security module".to_owned(),
-    }
 }
 
 /// User data of a cancellation's own completion. No wait has this value before 2^32 threads have taken over.

@@ -1,5 +1,7 @@
 //! The kernel: its version, and whether it lets programs use io_uring and handles of processes.
 
+use std::io;
+
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
 use crate::{doctor::finding::CheckFinding, system_files::SystemFiles};
@@ -10,9 +12,17 @@ pub(in crate::doctor) struct KernelFacts {
     /// The kernel's release, such as `6.12.30-amd64`; empty if `/proc` does not tell.
     release: String,
     /// What io_uring can do, or why it does not work.
-    uring: Result<String, String>,
-    /// Whether the kernel gives a handle of a process, or why it does not.
-    handles: Result<(), String>,
+    uring: Result<String, RefusedUring>,
+    /// Whether the kernel gives a handle of a process, or the error of the system call.
+    handles: Result<(), io::Error>,
+}
+
+/// Why io_uring does not work.
+#[derive(Debug)]
+struct RefusedUring {
+    words: String,
+    /// The error number of the system call that failed. `None` if the kernel is too old.
+    error: Option<i32>,
 }
 
 impl KernelFacts {
@@ -20,10 +30,13 @@ impl KernelFacts {
     pub(in crate::doctor) fn observe(files: &dyn SystemFiles) -> Self {
         Self {
             release: files.text("/proc/sys/kernel/osrelease").unwrap_or_default(),
-            uring: ripstop_rt::io_uring(),
+            uring: ripstop_rt::io_uring().map_err(|why| RefusedUring {
+                words: why.to_string(),
+                error: why.raw_os_error(),
+            }),
             handles: pidfd_open(getpid(), PidfdFlags::empty())
                 .map(drop)
-                .map_err(|why| why.to_string()),
+                .map_err(io::Error::from),
         }
     }
 
@@ -57,13 +70,18 @@ impl KernelFacts {
             Ok(what) => CheckFinding::ok(URING, format!("io_uring {what}")),
             Err(why) => CheckFinding::warn(
                 URING,
-                why,
+                &why.words,
                 "ranks then sleep in epoll, and waking a rank that sleeps takes 1 to 2 microseconds more",
-                if why.contains(NO_DESCRIPTOR) {
-                    "raise the limit of open files; see memory.descriptors"
-                } else {
-                    "allow io_uring_setup, io_uring_enter and io_uring_register in the container's seccomp profile, or set \
-                     kernel.io_uring_disabled to 0; nothing is lost where ranks do not sleep"
+                match why.error {
+                    Some(libc::EMFILE | libc::ENFILE) => {
+                        "raise the limit of open files; see memory.descriptors"
+                    }
+                    Some(libc::ENOMEM) => "raise the limit of locked memory; see memory.locked",
+                    Some(_) => {
+                        "allow io_uring_setup, io_uring_enter and io_uring_register in the container's seccomp profile, or \
+                         set kernel.io_uring_disabled to 0; nothing is lost where ranks do not sleep"
+                    }
+                    None => "use a newer kernel; nothing is lost where ranks do not sleep",
                 },
             ),
         }
@@ -76,7 +94,14 @@ impl KernelFacts {
                 HANDLES,
                 format!("pidfd_open gives no handle of a process ({why})"),
                 "ranks of one node notice by such handles that others died; without them, they notice it later",
-                "allow pidfd_open in the container's seccomp profile, raise the limit of open files, or use Linux 5.3 or newer",
+                match why.raw_os_error() {
+                    Some(libc::EMFILE | libc::ENFILE) => {
+                        "raise the limit of open files; see memory.descriptors"
+                    }
+                    _ => {
+                        "allow pidfd_open in the container's seccomp profile, or use Linux 5.3 or newer"
+                    }
+                },
             ),
         }
     }
@@ -99,18 +124,17 @@ const VERSION: &str = "kernel.version";
 const URING: &str = "kernel.io_uring";
 const HANDLES: &str = "kernel.process_handles";
 
-/// Words of the reason if io_uring lacks a descriptor.
-const NO_DESCRIPTOR: &str = "no descriptor is left";
-
 #[cfg(test)]
 mod tests {
-    use super::KernelFacts;
+    use std::io;
+
+    use super::{KernelFacts, RefusedUring};
     use crate::doctor::finding::CheckState::{Note, Ok as Fine, Skip, Warn};
 
     #[test]
     fn old_kernels_and_a_forbidden_io_uring_are_told_apart() {
         let works = || Ok("works, with waiting on futex words".to_owned());
-        let refused = || Err("io_uring is forbidden here (seccomp)".to_owned());
+        let refused = || Err(refusal(Some(libc::EPERM)));
         for (release, uring, states) in [
             ("6.18.4-fc", works(), [Fine, Fine]),
             ("6.7.0", works(), [Fine, Fine]),
@@ -133,17 +157,34 @@ mod tests {
         }
     }
 
+    fn refusal(error: Option<i32>) -> RefusedUring {
+        let words = "io_uring does not work here".to_owned();
+        RefusedUring { words, error }
+    }
+
     #[test]
-    fn what_to_do_fits_the_reason_why_the_kernel_refuses_something() {
-        let reason = "no descriptor is left for io_uring; raise `ulimit -n` (os error 24)";
-        let facts = KernelFacts {
-            release: "6.12.0".to_owned(),
-            uring: Err(reason.to_owned()),
-            handles: Err("Operation not permitted (os error 1)".to_owned()),
-        };
-        let findings = facts.findings();
-        assert_eq!((findings[1].state, findings[2].state), (Warn, Warn));
-        assert!(!findings[1].advice.contains("seccomp"), "{findings:?}");
-        assert!(findings[2].advice.contains("seccomp"), "{findings:?}");
+    fn what_to_do_fits_the_error_of_the_system_call() {
+        for (error, words) in [
+            (Some(libc::EPERM), ["seccomp", "seccomp"]),
+            (Some(libc::ENOSYS), ["seccomp", "Linux 5.3"]),
+            (Some(libc::EMFILE), ["memory.descriptors"; 2]),
+            (Some(libc::ENFILE), ["memory.descriptors"; 2]),
+            (Some(libc::ENOMEM), ["memory.locked", "seccomp"]),
+            (None, ["newer kernel", "seccomp"]),
+        ] {
+            let handles = io::Error::from_raw_os_error(error.unwrap_or(libc::EPERM));
+            let facts = KernelFacts {
+                release: "6.12.0".to_owned(),
+                uring: Err(refusal(error)),
+                handles: Err(handles),
+            };
+            let findings = facts.findings();
+            assert_eq!((findings[1].state, findings[2].state), (Warn, Warn));
+            for (finding, words) in findings[1..].iter().zip(words) {
+                assert!(finding.advice.contains(words), "{finding:?}");
+            }
+            let names_filter = findings[1].advice.contains("seccomp");
+            assert_eq!(names_filter, words[0] == "seccomp", "{findings:?}");
+        }
     }
 }

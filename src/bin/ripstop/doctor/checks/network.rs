@@ -286,5 +286,11 @@ mod tests {
             "{shm}"
         );
         assert!(answers.iter().any(|answer| answer.name == "verbs"));
+
+        settings.set("RIPSTOP_TCP_IFACE", "nothing0").unwrap();
+        let answers = driver_answers(&settings);
+        let tcp = answers.iter().find(|answer| answer.name == "tcp").unwrap();
+        let why = tcp.found.as_ref().unwrap_err();
+        assert!(why.contains("RIPSTOP_TCP_IFACE"), "{why}");
     }
 }
