@@ -67,7 +67,8 @@ impl TraceFolder {
         command
             .env(roles::ROLE, role)
             .envs(variables.iter().copied());
-        command.current_dir(&self.0);
+        // What a job that is killed leaves behind is in this folder too.
+        command.current_dir(&self.0).env("TMPDIR", &self.0);
         command
     }
 

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    path::PathBuf,
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
@@ -115,6 +116,42 @@ fn a_job_whose_ranks_have_ended_is_said_to_have_ended() {
     let states = text.lines().map(|line| line.split_whitespace().nth(2));
     let ended = states.filter(|state| *state == Some("ended"));
     assert_eq!((ended.count(), table.status.code()), (2, Some(0)), "{text}");
+}
+
+#[test]
+fn the_next_job_removes_what_a_killed_launcher_has_left() {
+    let folder = TraceFolder::new("running-killed");
+    let folders = || {
+        let entries = fs::read_dir(folder.path("")).unwrap().flatten();
+        let is_of_profile = |path: &PathBuf| {
+            let name = path.file_name().unwrap().to_str().unwrap();
+            name.starts_with("ripstop-profile-")
+        };
+        let paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+        paths.into_iter().filter(is_of_profile).collect::<Vec<_>>()
+    };
+    let mut command = folder.command(2, "goes_on", &[("RIPSTOP_PROFILE", "1")]);
+    command.stdin(Stdio::null());
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let job = RunningJob(command.spawn().unwrap());
+    let pid = job.0.id().to_string();
+    profile_until(&[&pid], |profile| received(profile) > 0);
+    let of_first = folders();
+
+    // The folder of a launcher that lives is left alone.
+    let mut next = folder.command(2, "imbalance", &[("RIPSTOP_PROFILE", "1")]);
+    let output = next.output().unwrap();
+    assert!(output.status.success(), "{}", text_of(&output));
+    assert_eq!(folders(), of_first);
+
+    drop(job);
+    assert_eq!((folders().len(), folders()), (1, of_first));
+    let mut next = Command::new(RIPSTOP);
+    next.args(["run", "-n", "1", "true"])
+        .env("TMPDIR", folder.path(""));
+    let output = next.output().unwrap();
+    assert!(output.status.success(), "{}", text_of(&output));
+    assert!(folders().is_empty(), "{:?}", folders());
 }
 
 #[test]

@@ -21,6 +21,7 @@ pub(crate) mod report_request;
 mod server;
 pub(crate) mod signals;
 mod stuck_watch;
+mod trace_folder;
 mod verdict;
 
 use std::ffi::OsString;
@@ -128,8 +129,10 @@ fn run_here(args: &mut RunArgs, later: Vec<programs::LaterProgram>) -> Result<u8
         part.program.trace = profiling.as_ref().map(|it| it.base().to_owned());
     }
     let code = LaunchedJob::start(args, &programs)?.run();
-    if let Some(profiling) = profiling {
-        profiling.report();
+    match profiling {
+        Some(profiling) => profiling.report(),
+        // Now it delays no rank. A job with a profile has done so before.
+        None => trace_folder::remove_abandoned(&std::env::temp_dir()),
     }
     Ok(code)
 }

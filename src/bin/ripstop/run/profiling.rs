@@ -1,18 +1,14 @@
 //! `RIPSTOP_PROFILE`: the ranks record traces, and the launcher prints the profile when the job has ended.
 
-use std::fs::{self, DirBuilder};
-use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use ripstop_rt::Settings;
 
+use super::trace_folder::{self, TraceFolder};
 use super::{LaunchError, message};
 use crate::trace::profile::JobProfile;
 use crate::trace::profile_of;
-
-/// Names of folders that a launcher tries.
-const NAMES_MAX: u32 = 100;
 
 /// Where the ranks of a job record their traces, and where the profile goes.
 #[derive(Debug)]
@@ -20,7 +16,7 @@ pub(super) struct JobProfiling {
     /// The start of the names of the traces.
     base: PathBuf,
     /// The folder of the traces, which goes with this value. `None` if the user named a place for them.
-    folder: Option<PathBuf>,
+    _folder: Option<TraceFolder>,
     /// The file for the whole profile.
     file: Option<PathBuf>,
 }
@@ -36,22 +32,24 @@ impl JobProfiling {
         if settings.profile.as_os_str().is_empty() {
             return Ok(None);
         }
-        let mut profiling = Self {
-            base: settings.trace,
-            folder: None,
-            file: (settings.profile != Path::new("1")).then_some(settings.profile),
-        };
-        if profiling.base.as_os_str().is_empty() {
-            let folder = new_folder().map_err(|(folder, why)| {
+        let parent = std::env::temp_dir();
+        trace_folder::remove_abandoned(&parent);
+        let (base, folder) = if settings.trace.as_os_str().is_empty() {
+            let folder = TraceFolder::create(&parent).map_err(|(folder, why)| {
                 LaunchError::machine(format!(
                     "RIPSTOP_PROFILE needs the folder {} for a while, which cannot be made: {why}",
                     folder.display()
                 ))
             })?;
-            profiling.base = folder.join("rank");
-            profiling.folder = Some(folder);
-        }
-        Ok(Some(profiling))
+            (folder.path().join("rank"), Some(folder))
+        } else {
+            (settings.trace, None)
+        };
+        Ok(Some(Self {
+            base,
+            _folder: folder,
+            file: (settings.profile != Path::new("1")).then_some(settings.profile),
+        }))
     }
 
     pub(super) fn base(&self) -> &Path {
@@ -73,35 +71,6 @@ impl JobProfiling {
     }
 }
 
-impl Drop for JobProfiling {
-    fn drop(&mut self) {
-        if let Some(folder) = &self.folder {
-            // What cannot be removed stays in the folder for temporary files.
-            let _ = fs::remove_dir_all(folder);
-        }
-    }
-}
-
-/// Makes a folder for traces that only its owner may read. A launcher of the same number that was killed may have left the first
-/// names.
-///
-/// # Errors
-/// No folder can be made, for example this one.
-fn new_folder() -> Result<PathBuf, (PathBuf, io::Error)> {
-    let mut number = 0;
-    loop {
-        let name = format!("ripstop-profile-{}-{number}", std::process::id());
-        let folder = std::env::temp_dir().join(name);
-        match DirBuilder::new().mode(0o700).create(&folder) {
-            Ok(()) => return Ok(folder),
-            Err(why) if why.kind() == io::ErrorKind::AlreadyExists && number < NAMES_MAX => {
-                number += 1
-            }
-            Err(why) => return Err((folder, why)),
-        }
-    }
-}
-
 /// Writes the profile in the form that the file's name asks for.
 fn write(profile: &JobProfile, file: &Path) -> Result<(), String> {
     let form = file.extension().and_then(|form| form.to_str());
@@ -112,22 +81,4 @@ fn write(profile: &JobProfile, file: &Path) -> Result<(), String> {
         _ => profile.text(),
     };
     fs::write(file, text).map_err(|why| format!("{}: {why}", file.display()))
-}
-
-#[cfg(test)]
-mod tests {
-    use std::fs;
-    use std::os::unix::fs::PermissionsExt;
-
-    use super::new_folder;
-
-    #[test]
-    fn a_folder_that_exists_is_left_alone() {
-        let [first, second] = [(); 2].map(|()| new_folder().unwrap());
-        let mode = fs::metadata(&second).unwrap().permissions().mode();
-        fs::remove_dir(&first).unwrap();
-        fs::remove_dir(&second).unwrap();
-        assert_ne!(first, second);
-        assert_eq!(mode & 0o077, 0);
-    }
 }
