@@ -111,6 +111,34 @@ fn a_receive_of_a_message_that_a_probe_has_reserved_is_told_so() {
 }
 
 #[test]
+fn a_long_message_that_a_probe_has_reserved_is_told_to_its_sender() {
+    let job = StuckJob::start(2, "probed_long");
+    let text = job.report(
+        &format!(
+            "verdict: `probe` of rank 0 has reserved the message of rank 1, tag 8 (1024 KiB, {}): receive it by `recv` or \
+             `recv_into` of what `probe` returned; rank 0 waits in barrier #0 of communicator 0, {}, which rank 1 has not called",
+            place("send to the probe"),
+            place("barrier beside the probe")
+        ),
+        1,
+    );
+    assert!(!text.contains("no receive takes"), "{text}");
+    let pid = job.pid().to_string();
+    let json = std::process::Command::new(RIPSTOP)
+        .args(["stuck", "--json", &pid])
+        .output()
+        .unwrap();
+    let document: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    let ranks = document["jobs"][0]["ranks"].as_array().unwrap();
+    let unmatched = ranks.iter().flat_map(|rank| {
+        let groups = rank["view"]["unmatched"].as_array().unwrap().iter();
+        groups.map(|group| (rank["rank"].clone(), group["probed"].clone()))
+    });
+    let unmatched: Vec<_> = unmatched.collect();
+    assert_eq!(unmatched, [(0.into(), true.into())], "{document}");
+}
+
+#[test]
 fn a_message_on_another_communicator_is_near_enough_to_be_named() {
     let job = StuckJob::start(2, "comm_mismatch");
     let at = place("recv on the world");

@@ -126,13 +126,14 @@ async fn recv_waiting(world: &Comm) -> Result<(), ripstop::Error> {
 }
 
 /// Roles of ranks whose messages and receives do not find each other.
-const UNMATCHED: [&str; 6] = [
+const UNMATCHED: [&str; 7] = [
     "missing_recv",
     "missing_send",
     "no_room",
     "tag_mismatch",
     "comm_mismatch",
     "probed",
+    "probed_long",
 ];
 
 /// Sends and receives that do not fit each other.
@@ -165,6 +166,14 @@ async fn unmatched(role: &str, world: &Comm) -> Result<(), ripstop::Error> {
         ("probed", 0) => {
             let _message = world.probe(1, 8).await?;
             world.recv::<f64>(1, 8).await?; // recv beside the probe
+        }
+        ("probed_long", 0) => {
+            let _message = world.probe(1, 8).await?;
+            world.barrier().await?; // barrier beside the probe
+        }
+        ("probed_long", 1) => {
+            let sent = world.send(0, 8, vec![0_u64; 1 << 17]); // send to the probe
+            sent.await.map_err(|_| unsent())?;
         }
         ("comm_mismatch", 0) => {
             let _other = world.dup().await?;

@@ -3,12 +3,15 @@
 
 use std::{collections::BTreeMap, panic::Location};
 
-use super::{CreationCall, EngineCore, stall_probe, window::AwaitedEpoch};
+use super::{
+    CreationCall, EngineCore, point_to_point::message::StoredMessage, stall_probe,
+    window::AwaitedEpoch,
+};
 use crate::{
     buffer::TypeSig,
     group::{RankGroup, WorldRank},
     ops::{EndedOp, OpInfo, OpState},
-    proto::collective_id::CollectiveId,
+    proto::{collective_id::CollectiveId, matching::MessageEnvelope},
     view::{
         PublishedComm, PublishedPeer, PublishedWait, RankSnapshot, StoredGroup, WaitKind,
         layout::PEERS_MAX,
@@ -269,20 +272,39 @@ impl EngineCore {
             .collect()
     }
 
-    /// Returns the messages of the application that no receive has taken, by kind. Those that probes hold are among them.
-    fn published_messages(&self) -> Vec<StoredGroup> {
+    /// Returns the messages of the application that no receive has taken, by kind, and those that probes have reserved.
+    fn published_messages(&mut self) -> Vec<StoredGroup> {
+        let is_unqueued = |message: &StoredMessage| message.place.is_none();
+        let has_unqueued = self.p2p.tables().stored_messages().any(is_unqueued);
+        let packing = has_unqueued.then(|| self.awaited_packing());
+        let mut packing = packing.unwrap_or_default();
         let mut kinds = BTreeMap::new();
         for message in self.p2p.tables().stored_messages() {
             let envelope = message.envelope;
             if !envelope.ctx.is_multiple_of(2) {
                 continue;
             }
-            let key = (envelope.ctx, envelope.source, envelope.tag, message.sig);
+            let is_probed = is_unqueued(message);
+            let receive = packing
+                .iter()
+                .position(|awaited| is_probed && *awaited == envelope);
+            if let Some(receive) = receive {
+                packing.swap_remove(receive);
+                continue;
+            }
+            let key = (
+                envelope.ctx,
+                envelope.source,
+                envelope.tag,
+                message.sig,
+                is_probed,
+            );
             if kinds.len() > STORED_MAX && !kinds.contains_key(&key) {
                 continue;
             }
             let bytes = message.body.as_message_body().bytes();
             let group = kinds.entry(key).or_insert_with(|| StoredGroup {
+                is_probed,
                 source: envelope.source.0,
                 comm: envelope.ctx,
                 tag: envelope.tag,
@@ -295,6 +317,24 @@ impl EngineCore {
             group.bytes += bytes;
         }
         kinds.into_values().collect()
+    }
+
+    /// Returns the envelopes of the messages that receives have taken, and read in place as soon as they are packed.
+    fn awaited_packing(&mut self) -> Vec<MessageEnvelope> {
+        let ops = &mut self.p2p.common.ops;
+        let receives = ops.select(|slot| matches!(slot.state, OpState::AwaitsPacking(_)));
+        let envelope = |op| {
+            let slot = ops.get(op)?;
+            let OpState::AwaitsPacking(landed) = slot.state else {
+                return None;
+            };
+            Some(MessageEnvelope {
+                ctx: slot.info.ctx,
+                source: landed.source,
+                tag: landed.tag,
+            })
+        };
+        receives.into_iter().filter_map(envelope).collect()
     }
 }
 

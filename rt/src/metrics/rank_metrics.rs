@@ -144,6 +144,7 @@ mod tests {
             at: String::new(),
         }];
         snapshot.stored = vec![StoredGroup {
+            is_probed: false,
             source: 1,
             comm: 0,
             tag: 0,

@@ -36,7 +36,7 @@ pub struct RankSnapshot {
     pub waits: Vec<PublishedWait>,
     /// Communicators of the rank.
     pub comms: Vec<PublishedComm>,
-    /// Messages that no receive has taken, and those that probes hold.
+    /// Messages that no receive has taken, and those that probes have reserved.
     pub stored: Vec<StoredGroup>,
     /// Ranks that hold the lock of this rank's memory in a window, for which others wait.
     pub locks: Vec<PublishedLock>,
@@ -182,9 +182,11 @@ pub struct PublishedSleep {
     pub at: String,
 }
 
-/// Messages of one kind that no receive has taken.
+/// Messages of one kind that have come and were not received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredGroup {
+    /// True if probes have reserved the messages. Otherwise, no receive takes them.
+    pub is_probed: bool,
     /// World rank of the sender.
     pub source: u32,
     /// Even number of the communicator.

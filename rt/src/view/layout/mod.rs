@@ -26,7 +26,7 @@ use super::{
 pub const VIEW_NAME: &str = "ripstop-view";
 
 /// Version of the layout. A reader reads no other.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 const MAGIC: [u8; 8] = *b"ripstopV";
 

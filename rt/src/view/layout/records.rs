@@ -46,6 +46,8 @@ pub(super) struct StoredRecord {
     comm: u32,
     tag: u32,
     name_len: u32,
+    is_probed: u32,
+    zero: u32,
 }
 
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -138,11 +140,14 @@ impl StoredRecord {
             comm: group.comm,
             tag: group.tag,
             name_len: count(group.name.len()),
+            is_probed: group.is_probed.into(),
+            zero: 0,
         }
     }
 
     pub(super) fn group(&self, text: &mut &[u8]) -> Option<StoredGroup> {
         Some(StoredGroup {
+            is_probed: self.is_probed != 0,
             source: self.source,
             comm: self.comm,
             tag: self.tag,

@@ -57,6 +57,7 @@ fn snapshot(number: u64, waits: usize) -> RankSnapshot {
             last: "barrier #16, src/io.rs:40".to_owned(),
         }],
         stored: vec![StoredGroup {
+            is_probed: false,
             source: 7,
             comm: 0,
             tag: 8,
@@ -167,7 +168,10 @@ fn a_view_of_another_version_is_named_and_one_of_nothing_refused() {
     let file = view(&[snapshot(1, 1)], 1);
     pwrite(&file, &9_u32.to_ne_bytes(), 8).unwrap();
     let why = RankView::read(&file).unwrap_err().to_string();
-    assert!(why.contains("layout 9, this command 6"), "{why}");
+    assert!(
+        why.contains(&format!("layout 9, this command {VERSION}")),
+        "{why}"
+    );
     let empty = memfd_create(VIEW_NAME, MemfdFlags::CLOEXEC).unwrap();
     let too_short = RankView::read(&empty).unwrap_err();
     assert!(too_short.to_string().contains("too short"));

@@ -172,7 +172,7 @@ fn a_job_that_moves_between_two_looks_is_not_stuck() {
 
 #[test]
 fn a_receive_without_a_message_says_how_many_the_sender_has_sent() {
-    let told = |sent: Option<u32>, received: u32, stored: u64| {
+    let told_of = |sent: Option<u32>, received: u32, stored: u64, probed: u64| {
         let mut ranks = vec![
             rank(0, 2, vec![wait(WaitKind::Recv, Some(1), "", 88)]),
             rank(1, 2, Vec::new()),
@@ -189,24 +189,32 @@ fn a_receive_without_a_message_says_how_many_the_sender_has_sent() {
             receiver.snapshot.peers = vec![peer(1, 5, received)];
             let sent = sent.into_iter().map(|sent| peer(0, sent, 5));
             sender.snapshot.peers = sent.collect();
-            let group = StoredGroup {
+            let groups = [(false, stored), (true, probed)].map(|(is_probed, count)| StoredGroup {
+                is_probed,
                 source: 1,
                 comm: 2,
                 tag: 8,
                 sig: 5,
-                count: stored,
+                count,
                 bytes: 16,
                 name: String::new(),
-            };
-            receiver
-                .snapshot
-                .stored
-                .extend((stored > 0).then_some(group));
+            });
+            let some = groups.into_iter().filter(|group| group.count > 0);
+            receiver.snapshot.stored.extend(some);
         }
         let verdict = report(ranks).verdict;
         let (_, told) = verdict.split_once("; rank 1 has sent ").unwrap();
-        told.split_once(", and ").unwrap().0.to_owned()
+        told.rsplit_once(", and ").unwrap().0.to_owned()
     };
+    let told = |sent, received, stored| told_of(sent, received, stored, 0);
+    assert_eq!(
+        told_of(Some(41), 41, 0, 2),
+        "it 41 (parts of collectives count), 2 of which `probe` has reserved"
+    );
+    assert_eq!(
+        told_of(Some(41), 41, 3, 2),
+        "it 41 (parts of collectives count), of which no receive takes 3, and `probe` has reserved 2"
+    );
     assert_eq!(
         told(Some(41), 41, 0),
         "it 41 (parts of collectives count), all received"
@@ -474,6 +482,7 @@ fn a_message_that_has_come_to_another_rank_is_told_beside_the_receive_that_waits
     ];
     if let Ok(view) = &mut ranks[2].view {
         view.snapshot.stored = vec![StoredGroup {
+            is_probed: false,
             source: 1,
             comm: 0,
             tag: 17,
@@ -603,6 +612,7 @@ fn a_receive_whose_bytes_are_on_their_way_is_no_near_miss() {
         let mut waits = rank(0, 2, vec![wait(kind, Some(1), "f64 x 1", 88)]);
         if let Ok(view) = &mut waits.view {
             view.snapshot.stored = vec![StoredGroup {
+                is_probed: false,
                 source: 1,
                 comm: 0,
                 tag: 8,
@@ -625,6 +635,7 @@ fn a_message_that_a_probe_holds_is_named_to_the_receive_that_waits_for_it() {
     if let Ok(view) = &mut waits.view {
         let awaited = &view.snapshot.waits[0];
         view.snapshot.stored = vec![StoredGroup {
+            is_probed: true,
             source: 1,
             comm: awaited.comm,
             tag: awaited.tag.unwrap(),
@@ -642,6 +653,52 @@ fn a_message_that_a_probe_holds_is_named_to_the_receive_that_waits_for_it() {
     );
     let near = "(1 message, 8 B), which `probe` has reserved";
     assert!(report.text().contains(near), "{}", report.text());
+}
+
+#[test]
+fn what_a_probe_has_reserved_is_said_of_a_message_whose_send_waits_or_whose_tag_differs() {
+    let reserved = |waits: PublishedWait, is_probed| {
+        let mut waits = [waits].map(|wait| rank(0, 2, vec![wait]));
+        let mut peer = elsewhere(1, 2);
+        let sends = waits[0].view.as_ref().unwrap().snapshot.waits[0]
+            .kind
+            .is_send();
+        let (holder, source) = if sends {
+            (&mut peer, 0)
+        } else {
+            (&mut waits[0], 1)
+        };
+        holder.view.as_mut().unwrap().snapshot.stored = vec![StoredGroup {
+            is_probed,
+            source,
+            comm: 0,
+            tag: if sends { 7 } else { 8 },
+            sig: 88,
+            count: 1,
+            bytes: 8,
+            name: "f64 x 1".to_owned(),
+        }];
+        let [waits] = waits;
+        report(vec![waits, peer]).verdict
+    };
+    let mut send = wait(WaitKind::SendOffered, Some(1), "f64 x 1", 88);
+    (send.comm, send.tag) = (0, Some(7));
+    let told = reserved(send.clone(), true);
+    let is_told = told.contains("`probe` of rank 1 has reserved the message of rank 0, tag 7");
+    assert!(is_told, "{told}");
+    let told = reserved(send, false);
+    assert!(
+        told.contains("no receive takes the message of rank 0"),
+        "{told}"
+    );
+
+    let mut recv = wait(WaitKind::Recv, Some(1), "f64 x 1", 88);
+    (recv.comm, recv.tag) = (0, Some(7));
+    let told = reserved(recv.clone(), true);
+    let words = "tag 8 was sent, and `probe` of rank 0 has reserved that message";
+    assert!(told.contains(words), "{told}");
+    let told = reserved(recv, false);
+    assert!(told.ends_with("tag 8 was sent"), "{told}");
 }
 
 #[test]

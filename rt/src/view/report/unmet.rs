@@ -7,7 +7,7 @@ use super::{
     ObservedJob,
     verdict::{PUBLISHES_NOTHING, does_instead, since},
     wait_graph::WaitGraph,
-    words::{self, beside, bytes, describe, numbered, rank_set, tag},
+    words::{self, beside, bytes, describe, not_received, numbered, rank_set, tag},
 };
 
 /// Ranks whose waiters are counted before one of them is named.
@@ -104,12 +104,21 @@ fn unmet_line(graph: &WaitGraph<'_>, rank: u32, wait: &PublishedWait, peer: u32)
     let at = &wait.at;
     match wait.kind {
         WaitKind::SendQueued => {
-            let count = untaken_count(graph, rank, peer);
+            let (count, probed) = untaken_count(graph, rank, peer);
+            let reserved = match probed {
+                0 => String::new(),
+                _ => format!(", of which `probe` has reserved {probed}"),
+            };
             Some(format!(
-                "rank {peer} has {count} unread messages of rank {rank} (limit of RIPSTOP_UNEXPECTED_MESSAGES or \
+                "rank {peer} has {count} unread messages of rank {rank}{reserved} (limit of RIPSTOP_UNEXPECTED_MESSAGES or \
                  RIPSTOP_UNEXPECTED_BYTES); rank {peer} {does}"
             ))
         }
+        WaitKind::SendOffered if graph.has_probed(peer, rank, wait) => Some(format!(
+            "`probe` of rank {peer} has reserved the message of rank {rank}, {tag} ({}, {at}): receive it by `recv` or \
+             `recv_into` of what `probe` returned; rank {peer} {does}",
+            bytes(wait.bytes)
+        )),
         WaitKind::SendOffered => Some(format!(
             "no receive takes the message of rank {rank} to rank {peer}, {tag} ({}, {at}); rank {peer} has posted none that fits",
             bytes(wait.bytes)
@@ -154,8 +163,13 @@ fn recv_line(graph: &WaitGraph<'_>, rank: u32, wait: &PublishedWait, peer: u32) 
     };
     let does = does_instead(graph, peer, rank);
     let instead = graph.misdirected(rank, wait, peer);
-    let instead = instead.map_or_else(String::new, |other| {
-        format!("; a message of rank {peer} with {tag} has come to rank {other} instead, and no receive takes it")
+    let instead = instead.map_or_else(String::new, |(other, stored)| {
+        let why = if stored.is_probed {
+            "`probe` has reserved it"
+        } else {
+            "no receive takes it"
+        };
+        format!("; a message of rank {peer} with {tag} has come to rank {other} instead, and {why}")
     });
     let other = other_message(graph, rank, wait);
     format!(
@@ -187,11 +201,13 @@ fn call_line(graph: &WaitGraph<'_>, rank: u32, wait: &PublishedWait, peer: u32) 
 
 /// Returns a clause about a message that an awaited receive does not take because it comes of another rank, or nothing.
 pub(super) fn other_message(graph: &WaitGraph<'_>, rank: u32, wait: &PublishedWait) -> String {
-    let other = graph.other_sender(rank, wait);
+    let other = graph.other_messages(rank, wait);
     other.map_or_else(String::new, |other| {
         format!(
-            "; rank {rank} has a message of rank {other} with {}, which no receive takes",
-            tag(wait)
+            "; rank {rank} has a message of rank {} with {}, {}",
+            other.source,
+            tag(wait),
+            not_received(other)
         )
     })
 }
@@ -207,15 +223,19 @@ fn fewest_sent(graph: &WaitGraph<'_>, rank: u32, wait: &PublishedWait) -> Option
     (counts.iter().any(|(count, _)| *count > least)).then_some(sender)
 }
 
-/// Returns how many messages of `from` no receive of `to` takes.
-fn untaken_count(graph: &WaitGraph<'_>, from: u32, to: u32) -> u64 {
+/// Returns how many messages of `from` are at `to` and were not received, and how many of these probes have reserved.
+fn untaken_count(graph: &WaitGraph<'_>, from: u32, to: u32) -> (u64, u64) {
     let stored = graph
         .snapshot(to)
         .map_or(&[][..], |snapshot| &snapshot.stored);
     let of_sender = stored.iter().filter(|group| group.source == from);
-    of_sender
-        .map(|group| group.count)
-        .fold(0, u64::saturating_add)
+    of_sender.fold((0, 0), |(all, probed): (u64, u64), group| {
+        let reserved = if group.is_probed { group.count } else { 0 };
+        (
+            all.saturating_add(group.count),
+            probed.saturating_add(reserved),
+        )
+    })
 }
 
 /// Returns how many messages `from` has sent to `to`, and how many of these have not arrived; `None` if that is not known.
@@ -232,13 +252,18 @@ fn sent(graph: &WaitGraph<'_>, from: u32, to: u32, fewest: &str) -> String {
     let Some((sent, on_way)) = sent_count(graph, from, to) else {
         return "none that fits".to_owned();
     };
-    let stored = untaken_count(graph, from, to);
+    let (stored, probed) = untaken_count(graph, from, to);
     let messages = match sent {
         0 => return "it none".to_owned(),
         _ => format!("it {sent}{fewest} (parts of collectives count)"),
     };
     match (on_way, stored) {
         (0, 0) => format!("{messages}, all received"),
+        (0, _) if probed == stored => format!("{messages}, {stored} of which `probe` has reserved"),
+        (0, _) if probed > 0 => format!(
+            "{messages}, of which no receive takes {}, and `probe` has reserved {probed}",
+            stored - probed
+        ),
         (0, _) => format!("{messages}, {stored} of which no receive takes"),
         _ => format!("{messages}, {on_way} of which have not arrived"),
     }

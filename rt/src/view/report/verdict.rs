@@ -354,8 +354,8 @@ fn near_miss(graph: &WaitGraph<'_>) -> Option<String> {
         ];
         let mut differ = fields.iter().filter(|(differs, _)| *differs);
         let field = differ.next().map(|(_, field)| *field);
-        let found = (rank, wait.clone(), stored.clone(), field);
-        differ.next().is_none().then_some(found)
+        let is_one = differ.next().is_none() && (field.is_some() || stored.is_probed);
+        is_one.then(|| (rank, wait.clone(), stored.clone(), field))
     });
     let (rank, wait, stored, field) = found.into_iter().flatten().next()?;
     let sender = stored.source;
@@ -389,8 +389,13 @@ fn near_miss(graph: &WaitGraph<'_>) -> Option<String> {
         ),
         _ => format!("{} is awaited and {} was sent", wait.name, stored.name),
     };
+    let reserved = if stored.is_probed {
+        format!(", and `probe` of rank {rank} has reserved that message")
+    } else {
+        String::new()
+    };
     Some(format!(
-        "{field} mismatch between {} (rank {rank}) and a message of rank {sender}: {differs}{others}",
+        "{field} mismatch between {} (rank {rank}) and a message of rank {sender}: {differs}{reserved}{others}",
         wait.at
     ))
 }

@@ -124,29 +124,43 @@ impl<'a> WaitGraph<'a> {
         Some(last).filter(|last| !last.is_empty())
     }
 
-    /// Returns another rank than `rank` to which `sender` has sent what this receive of `rank` waits for, and which does not
-    /// receive it.
-    pub(super) fn misdirected(&self, rank: u32, wait: &PublishedWait, sender: u32) -> Option<u32> {
+    /// Returns messages that `sender` has sent to another rank than `rank`, and that are what this receive of `rank` waits for.
+    /// That other rank comes first. It has not received them.
+    pub(super) fn misdirected(
+        &self,
+        rank: u32,
+        wait: &PublishedWait,
+        sender: u32,
+    ) -> Option<(u32, &StoredGroup)> {
         let tag = wait.tag?;
-        let has_one = |other: &u32| {
-            let stored = self.snapshot(*other).map_or(&[][..], |known| &known.stored);
-            let mut of_sender = stored.iter().filter(|group| group.source == sender);
-            of_sender.any(|group| (group.tag, group.sig) == (tag, wait.sig))
+        let one_of = |other: u32| {
+            let mut stored = self.snapshot(other)?.stored.iter();
+            let wanted = (sender, tag, wait.sig);
+            let found = stored.find(|group| (group.source, group.tag, group.sig) == wanted)?;
+            Some((other, found))
         };
         let mut others = self.ranks.keys().copied().filter(|other| *other != rank);
-        others.find(has_one)
+        others.find_map(one_of)
     }
 
-    /// Returns a rank other than the awaited one of which `rank` has a message that fits this receive otherwise, and that no
-    /// receive takes.
-    pub(super) fn other_sender(&self, rank: u32, wait: &PublishedWait) -> Option<u32> {
+    /// Returns true if probes of `rank` have reserved messages such as this send of `sender`.
+    pub(super) fn has_probed(&self, rank: u32, sender: u32, send: &PublishedWait) -> bool {
+        let stored = self.snapshot(rank).map_or(&[][..], |known| &known.stored);
+        let mut probed = stored.iter().filter(|group| group.is_probed);
+        probed.any(|group| {
+            (group.source, group.comm, Some(group.tag)) == (sender, send.comm, send.tag)
+        })
+    }
+
+    /// Returns messages that `rank` has of another rank than the awaited one, and that fit this receive otherwise.
+    pub(super) fn other_messages(&self, rank: u32, wait: &PublishedWait) -> Option<&StoredGroup> {
         let awaited = wait.peer?;
         let mut stored = self.snapshot(rank)?.stored.iter();
         let fits = |group: &&StoredGroup| {
             let is_same = (group.comm, group.sig) == (wait.comm, wait.sig);
             is_same && wait.tag.is_none_or(|tag| tag == group.tag) && group.source != awaited
         };
-        stored.find(fits).map(|group| group.source)
+        stored.find(fits)
     }
 
     /// Returns true if `from` awaits a send to `to` for which there is no room.
@@ -428,7 +442,7 @@ impl<'a> WaitGraph<'a> {
             .collect()
     }
 
-    /// Returns receives for which there is no message, and messages of the same sender that no receive takes.
+    /// Returns receives for which there is no message, and messages of the same sender that were not received.
     pub(super) fn near_misses<T>(
         &self,
         tell: impl Fn(u32, &PublishedWait, &StoredGroup) -> T,

@@ -128,13 +128,16 @@ pub(super) fn clause(wait: &PublishedWait) -> String {
     }
 }
 
-/// Returns true if the receive would take these messages, and so waits only because a probe has reserved them.
-fn is_held(wait: &PublishedWait, stored: &StoredGroup) -> bool {
-    let fits = wait.tag.is_none_or(|tag| tag == stored.tag);
-    fits && (wait.comm, wait.sig) == (stored.comm, stored.sig)
+/// Returns a clause that says why messages that have come were not received.
+pub(super) fn not_received(stored: &StoredGroup) -> &'static str {
+    if stored.is_probed {
+        "which `probe` has reserved"
+    } else {
+        "which no receive takes"
+    }
 }
 
-/// Returns messages that no receive takes, near a receive that waits for others.
+/// Returns messages that were not received, near a receive that waits for others.
 pub(super) fn near_miss(rank: u32, wait: &PublishedWait, stored: &StoredGroup) -> String {
     let want = tag(wait);
     let from = stored.source;
@@ -148,11 +151,7 @@ pub(super) fn near_miss(rank: u32, wait: &PublishedWait, stored: &StoredGroup) -
     } else {
         "messages"
     };
-    let why = if is_held(wait, stored) {
-        "which `probe` has reserved"
-    } else {
-        "which no receive takes"
-    };
+    let why = not_received(stored);
     format!(
         "  near miss: rank {rank} waits for {want} from rank {from}; rank {from} has sent it tag {}{on} ({} {messages}, {}), \
          {why}",

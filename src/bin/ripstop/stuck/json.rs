@@ -88,6 +88,7 @@ fn rank_value(rank: &ObservedRank, now: u64) -> Value {
                     "messages": group.count,
                     "bytes": group.bytes,
                     "elements": group.name,
+                    "probed": group.is_probed,
                 })).collect::<Vec<_>>(),
             })
         }
