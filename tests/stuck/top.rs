@@ -174,11 +174,12 @@ impl TopOnTerminal {
         }
     }
 
-    /// Checks that the command ends well and leaves the terminal as it was, with its last table.
+    /// Checks that the command ends well and leaves the terminal as it was, with its last table and perhaps a last line.
     #[track_caller]
-    fn ends(mut self) {
+    fn ends(mut self, last: &str) {
         self.read_past("\x1b[?25h\x1b[?1049l");
         self.read_past("ended/s");
+        self.read_past(last);
         assert!(self.command.wait().unwrap().success());
         // Only a terminal that shows what is typed, as at the start, repeats this.
         self.keyboard.write_all(b"typed later\n").unwrap();
@@ -207,7 +208,7 @@ fn a_key_and_signals_end_the_command_and_the_terminal_is_as_before() {
             None => top.keyboard.write_all(b"xq").unwrap(),
             Some(signal) => kill_process(Pid::from_child(&top.command), signal).unwrap(),
         }
-        top.ends();
+        top.ends("");
     }
 }
 
@@ -219,5 +220,5 @@ fn the_end_of_the_job_ends_the_command() {
     let mut top = TopOnTerminal::start(&job);
     top.read_past("ended/s");
     drop(job);
-    top.ends();
+    top.ends(": all ranks on this machine have ended\r\n");
 }

@@ -53,8 +53,12 @@ impl FoundView {
 
 /// The ranks of one job.
 pub(crate) struct FoundJob {
+    /// The process that the job is named after.
+    pid: u32,
     size: u32,
     ranks: Vec<SeenRank>,
+    /// The inodes of the views, which are open here: no other view has such a number.
+    inodes: Vec<u64>,
     /// The processes of the ranks and those above them.
     processes: Vec<u32>,
     slurm: Option<u32>,
@@ -143,14 +147,14 @@ impl JobSearch {
         let joined = self.views.values().filter(|view| view.head.job != 0);
         let by_parent: BTreeMap<u32, u64> =
             joined.map(|view| (view.parent, view.head.job)).collect();
-        let mut jobs: BTreeMap<u64, Vec<&FoundView>> = BTreeMap::new();
-        for view in self.views.values() {
+        let mut jobs: BTreeMap<u64, Vec<(u64, &FoundView)>> = BTreeMap::new();
+        for (inode, view) in &self.views {
             let by_parent = by_parent.get(&view.parent).copied();
             let number = match view.head.job {
                 0 => by_parent.unwrap_or_else(|| u64::from(view.parent)),
                 number => number,
             };
-            jobs.entry(number).or_default().push(view);
+            jobs.entry(number).or_default().push((*inode, view));
         }
         jobs.into_values()
             .map(|views| FoundJob::of(&views))
@@ -242,23 +246,40 @@ impl FoundJob {
         }
     }
 
-    fn of(views: &[&FoundView]) -> Self {
+    /// Finds the ranks of this job again, also those that have started or ended meanwhile. Returns `None` if no view of the job
+    /// is found any more. Other jobs may have its numbers by then.
+    pub(crate) fn found_again(&self) -> Option<Self> {
+        let mut jobs = JobSearch::of_machine().jobs().into_iter();
+        let again = jobs.find(|job| job.inodes.iter().any(|inode| self.inodes.contains(inode)))?;
+        Some(Self {
+            pid: self.pid,
+            slurm: self.slurm,
+            ..again
+        })
+    }
+
+    fn of(views: &[(u64, &FoundView)]) -> Self {
         let mut ranks = Vec::new();
+        let mut inodes = Vec::new();
         let mut processes = Vec::new();
-        for view in views {
+        for (inode, view) in views {
             let Ok(file) = view.file.try_clone() else {
                 continue;
             };
+            inodes.push(*inode);
             let process = view.is_owner.then_some(view.holder);
             ranks.push(SeenRank::new(view.head, file, process));
             processes.extend(lineage(view.holder));
         }
         processes.sort_unstable();
         processes.dedup();
+        let sizes = views.iter().map(|(_, view)| view.head.size);
         Self {
-            size: views.iter().map(|view| view.head.size).max().unwrap_or(0),
-            slurm: views.first().and_then(|view| slurm_job(view.holder)),
+            pid: ranks.first().map_or(0, SeenRank::pid),
+            size: sizes.max().unwrap_or(0),
+            slurm: views.first().and_then(|(_, view)| slurm_job(view.holder)),
             ranks,
+            inodes,
             processes,
         }
     }
@@ -280,7 +301,7 @@ impl FoundJob {
 
     /// Returns the process id of one rank.
     pub(crate) fn pid(&self) -> u32 {
-        self.ranks.first().map_or(0, SeenRank::pid)
+        self.pid
     }
 
     /// Returns one process of each job, each with the job's name, in words.
@@ -333,4 +354,51 @@ fn slurm_job(pid: u32) -> Option<u32> {
     let mut variables = environment.split(|byte| *byte == 0);
     let number = variables.find_map(|variable| variable.strip_prefix(b"SLURM_JOB_ID="))?;
     str::from_utf8(number).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use ripstop_rt::internal::view::layout::{VERSION, VIEW_NAME};
+    use rustix::fs::{MemfdFlags, memfd_create};
+
+    use super::*;
+
+    /// Makes a view of a rank, of which this process seems to be the process.
+    fn view(rank: u32, job: u64) -> File {
+        let mut file = File::from(memfd_create(VIEW_NAME, MemfdFlags::CLOEXEC).unwrap());
+        let numbers = [VERSION, rank, 2, std::process::id()].map(u32::to_ne_bytes);
+        let head = [b"ripstopV", numbers.as_flattened(), &job.to_ne_bytes()].concat();
+        file.write_all(&head).unwrap();
+        file
+    }
+
+    fn inode(file: &File) -> u64 {
+        file.metadata().unwrap().ino()
+    }
+
+    #[test]
+    fn a_job_that_is_found_again_is_the_same_whichever_others_run() {
+        let number = u64::from(std::process::id()) << 32;
+        let first = view(1, number | 1);
+        let mut jobs = JobSearch::of_machine().jobs().into_iter();
+        let job = jobs.find(|job| job.inodes.contains(&inode(&first)));
+        let mut job = job.unwrap();
+        assert!(!job.is_whole());
+
+        let (second, other) = (view(0, number | 1), view(0, number | 2));
+        let again = job.found_again().unwrap();
+        assert!(again.is_whole());
+        let mut inodes = [&first, &second].map(inode);
+        inodes.sort_unstable();
+        assert_eq!(
+            (again.inodes.as_slice(), again.name()),
+            (&inodes[..], job.name())
+        );
+        assert!(!again.inodes.contains(&inode(&other)));
+
+        job.inodes.clear();
+        assert!(job.found_again().is_none());
+    }
 }

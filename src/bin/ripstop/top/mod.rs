@@ -19,15 +19,16 @@ use screen::LiveScreen;
 /// Show a table of the ranks of a running job, anew each second.
 ///
 /// For each rank: its state, its processor time, how many operations ended and how many messages it sent and received in a
-/// second, unread messages, which no receive has taken, and the operation that has been in flight longest, with its
-/// source line. The ranks are not asked: the command reads what each of them publishes, so it also shows ranks that are stopped.
-/// It shows the ranks of this machine.
+/// second (those of which collectives consist count), unread messages, which have come and were not received (`probe` may have
+/// reserved some), and the operation that has been in flight longest, with its source line. The ranks are not asked: the command
+/// reads what each of them publishes, so it also shows ranks that are stopped. It shows the ranks of this machine.
 ///
 /// A rank writes a snapshot when it falls asleep, at most ten times in a second. A `-` stands where two snapshots are needed and
 /// the rank has not written them: it has not slept in the runtime meanwhile.
 ///
-/// `q` or Ctrl-C ends the command. If the output is not a terminal, it prints one table. The exit code is 0 after a table, 2 for
-/// a mistake in the command line, or if it is not clear which job is meant, and 3 if the terminal fails.
+/// The command stays with the job that it has begun with, and ends when all ranks of that job on this machine have ended. `q` or
+/// Ctrl-C ends it too. If the output is not a terminal, it prints one table. The exit code is 0 after a table, 2 for a mistake in
+/// the command line, or if it is not clear which job is meant, and 3 if the terminal fails.
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct TopArgs {
@@ -57,7 +58,7 @@ pub(crate) fn run(args: &TopArgs) -> ExitCode {
     };
     let is_live = !args.once && !args.json && stdout().is_terminal() && stdin().is_terminal();
     let shown = if is_live {
-        show_live(job, args.job)
+        show_live(job)
     } else {
         print_once(&job, args.json)
     };
@@ -86,7 +87,7 @@ fn print_once(job: &FoundJob, is_json: bool) -> io::Result<()> {
 }
 
 /// Shows tables until the user or the job ends, and leaves the last one on the terminal.
-fn show_live(mut job: FoundJob, number: Option<u32>) -> io::Result<()> {
+fn show_live(mut job: FoundJob) -> io::Result<()> {
     let screen = LiveScreen::open()?;
     screen.draw(|_| {
         vec![format!(
@@ -96,6 +97,7 @@ fn show_live(mut job: FoundJob, number: Option<u32>) -> io::Result<()> {
     })?;
     let mut before = job.look();
     let mut rows = None;
+    let mut is_over = false;
     while screen.wait(PERIOD)? {
         let (observed, look) = observed(&job, &before);
         // A key ends the wait early, and two looks at nearly the same time show no shares of a processor.
@@ -105,14 +107,14 @@ fn show_live(mut job: FoundJob, number: Option<u32>) -> io::Result<()> {
         let now = JobRows::of(&observed);
         before = look;
         screen.draw(|room| table::lines(&now, room))?;
-        let is_over = now.is_over();
+        is_over = now.is_over();
         rows = Some(now);
         if is_over {
             break;
         }
-        // Ranks may start after the command.
+        // Ranks may start after the command. Another job, which a number or none at all may mean by now, is not shown.
         if !job.is_whole()
-            && let Ok(again) = FoundJob::find(number)
+            && let Some(again) = job.found_again()
         {
             job = again;
         }
@@ -122,7 +124,17 @@ fn show_live(mut job: FoundJob, number: Option<u32>) -> io::Result<()> {
     let lines = rows.map_or_else(Vec::new, |rows| {
         table::lines(&rows, table::TableRoom::UNBOUNDED)
     });
-    lines.iter().try_for_each(|line| writeln!(output, "{line}"))
+    lines
+        .iter()
+        .try_for_each(|line| writeln!(output, "{line}"))?;
+    if is_over {
+        let name = job.name();
+        writeln!(
+            output,
+            "ripstop top: {name}: all ranks on this machine have ended"
+        )?;
+    }
+    Ok(())
 }
 
 /// Returns what a look at the job shows, compared with the one before, and that look.
