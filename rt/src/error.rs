@@ -1,7 +1,7 @@
 //! Error types of this crate. Each error kind says which party must act, and a failed operation returns its buffer.
 
 use std::{
-    fmt, io,
+    fmt, io, mem,
     ops::{Deref, DerefMut},
     panic::Location,
     sync::Arc,
@@ -10,7 +10,11 @@ use std::{
 
 use ripstop_fabric::driver::DownCause;
 
-use crate::{buffer::TypeSig, evidence::FailureEvidence, group::WorldRank};
+use crate::{
+    buffer::TypeSig,
+    evidence::FailureEvidence,
+    group::{CommRank, RankGroup, WorldRank},
+};
 
 /// The result type of most calls. A function that also has errors of its own returns
 /// `Result<(), Box<dyn std::error::Error>>`, and its `?` takes both.
@@ -44,9 +48,9 @@ pub enum ErrorKind {
     /// The program: two ranks called different collectives, or the same one with a different root, element type or
     /// count. All ranks must make the same call.
     Mismatch {
-        /// Rank of one of the two callers in the communicator.
+        /// Rank of one of the two callers in the communicator: the lower one.
         rank: usize,
-        /// Rank of the other caller.
+        /// Rank of the other caller there.
         other: usize,
         /// Text of the two calls, each with its source line, as far as the two ranks have reported them. Empty for a
         /// rank that called nothing or has failed.
@@ -245,6 +249,29 @@ impl Error {
     #[must_use]
     pub fn made(&self) -> Option<&'static Location<'static>> {
         self.report.made
+    }
+
+    /// Returns this error of a communicator with this group. If two ranks disagree, the lower one comes first, and a note says
+    /// which ranks of the world they are, unless they have the same numbers there.
+    pub(crate) fn of_group(mut self, group: &RankGroup) -> Self {
+        let ErrorKind::Mismatch { rank, other, calls } = &mut self.report.kind else {
+            return self;
+        };
+        if rank > other {
+            mem::swap(rank, other);
+            calls.iter_mut().for_each(|calls| calls.reverse());
+        }
+        let local = [*rank, *other];
+        let world = local.map(|rank| group.world_of(CommRank(rank)));
+        if let [Some(one), Some(other)] = world.map(|rank| Some(rank?.0))
+            && world != local.map(|rank| u32::try_from(rank).ok().map(WorldRank))
+        {
+            let [first, second] = local;
+            let note =
+                format!("ranks {first} and {second} are ranks {one} and {other} of the world");
+            self.note = Some(note);
+        }
+        self
     }
 
     /// Returns this error under the name of the operation that the failed operation was a part of.

@@ -10,11 +10,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{
-    error::{Error, Result},
-    executor,
-    shared::RuntimeShared,
-};
+use crate::{error::Result, executor, shared::RuntimeShared};
 
 /// Maximum time that a rank waits for silent peers, which may be computing without a progress agent.
 const LIMIT: Duration = Duration::from_secs(2);
@@ -45,11 +41,7 @@ pub(crate) fn compare_calls(shared: &Arc<RuntimeShared>, in_order: bool) -> Resu
             .disagreements()
             .take_untold_mismatch()
     });
-    untold.map_or(Ok(()), |(comm, kind)| {
-        let mut error = Error::new("close", kind);
-        error.comm = Some(comm);
-        Err(error)
-    })
+    untold.map_or(Ok(()), Err)
 }
 
 /// Notifies the peers that ranks called different collectives, before this rank ends without closing because of that.

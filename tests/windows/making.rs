@@ -112,37 +112,93 @@ fn a_window_that_no_task_takes_counts_as_freed() {
 }
 
 /// Runs a collective that rank 0 calls otherwise than all others, with two and three ranks. The error of each rank must say what
-/// rank 0 has called, and what another one, at lines of this file.
+/// rank 0 has called, and what another one, at lines of this file. The same holds on a communicator of the ranks in descending
+/// order.
 fn differs(
     calls: [&'static str; 2],
     call: impl AsyncFn(&Comm) -> Error + Copy + Send + Sync + 'static,
 ) {
-    for size in [2, 3] {
+    for (size, is_descending) in [(2, false), (3, false), (2, true), (3, true)] {
         ranks::run(size, &[], move |runtime: Runtime| {
             let world = runtime.world();
-            let (me, size) = (world.rank(), world.size());
+            let me = world.rank();
             let error = runtime.block_on(async {
-                let error = call(&world).await;
-                // A rank that has left says nothing about its call any more.
-                let (next, before) = ((me + 1) % size, (me + size - 1) % size);
-                world.send(next, 1, [1_u8]).await.unwrap();
-                world.recv::<u8>(before, 1).await.unwrap();
+                let error = if is_descending {
+                    let key = i64::try_from(world.size() - me).unwrap();
+                    let comm = world.split(0, key).await.unwrap();
+                    call(&comm).await
+                } else {
+                    call(&world).await
+                };
+                meet(&world).await;
                 error
             });
-            let ErrorKind::Mismatch {
-                rank: 0,
-                calls: Some(said),
-                ..
-            } = &error.kind
-            else {
-                panic!("rank {me}: {error}");
+            names_calls(&error, calls);
+            let last = world.size() - 1;
+            let note = format!(
+                "; ranks 0 and 1 are ranks {last} and {} of the world",
+                last - 1
+            );
+            let text = error.to_string();
+            let ErrorKind::Mismatch { other, .. } = error.kind else {
+                unreachable!("just seen")
             };
-            for (said, call) in said.iter().zip(calls) {
-                let expected = format!("{call} at {}:", file!());
-                assert!(said.starts_with(&expected), "rank {me}: {error}");
-            }
+            assert_eq!(text.ends_with(&note), is_descending && other == 1, "{text}");
+            assert_eq!(text.contains("of the world"), is_descending, "{text}");
         });
     }
+}
+
+/// Waits for messages of other ranks that each rank sends here. A rank that has left says nothing about its call any more.
+async fn meet(world: &Comm) {
+    let (me, size) = (world.rank(), world.size());
+    let (next, before) = ((me + 1) % size, (me + size - 1) % size);
+    world.send(next, 1, [1_u8]).await.unwrap();
+    world.recv::<u8>(before, 1).await.unwrap();
+}
+
+/// Checks that an error says what rank 0 and another one have called, at lines of this file.
+#[track_caller]
+fn names_calls(error: &Error, calls: [&str; 2]) {
+    let ErrorKind::Mismatch {
+        rank: 0,
+        calls: Some(said),
+        ..
+    } = &error.kind
+    else {
+        panic!("{error}");
+    };
+    for (said, call) in said.iter().zip(calls) {
+        let place = format!(" at {}:", file!());
+        assert!(said.starts_with(call) && said.contains(&place), "{error}");
+    }
+}
+
+#[test]
+fn a_free_after_another_rank_completed_another_collective_is_an_error_with_both_calls() {
+    const CALLS: [&str; 2] = ["free (window 0)", "scatter_v"];
+    ranks::run(2, &[], move |runtime: Runtime| {
+        let world = runtime.world();
+        runtime.block_on(async {
+            let window = Window::<u64>::allocate(&world, 1).await.unwrap();
+            if world.rank() == 0 {
+                world.recv::<u8>(1, 2).await.unwrap();
+                let error = window.free().await.unwrap_err();
+                names_calls(&error, CALLS);
+            } else {
+                // Nothing is sent, so rank 0 learns of this call only by asking.
+                world.scatter_v(1, [1_u64], &[0, 1]).await.unwrap();
+                world.send(0, 2, [1_u8]).await.unwrap();
+            }
+            meet(&world).await;
+        });
+        let me = world.rank();
+        drop(world);
+        let closed = runtime.close();
+        if me > 0 {
+            names_calls(&closed.unwrap_err(), CALLS);
+        }
+    });
 }
 
 #[test]

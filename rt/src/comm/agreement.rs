@@ -87,9 +87,7 @@ impl Comm {
             return Ok(u32::try_from(agreed).unwrap_or(u32::MAX));
         }
         let rank_of = |rank: u64| usize::try_from(rank).unwrap_or(usize::MAX);
-        let (one, other) = (rank_of(one), rank_of(other));
-        let (rank, other) = (one.min(other), one.max(other));
-        let calls = None;
+        let (rank, other, calls) = (rank_of(one), rank_of(other), None);
         Err(self.error_here("split", ErrorKind::Mismatch { rank, other, calls }))
     }
 
@@ -171,19 +169,18 @@ impl Comm {
         })
     }
 
-    /// Returns the error that two ranks disagree, if a receive of an agreement has found a message of another type: only another
-    /// collective sends that in the same place. Notifies the other ranks.
+    /// Returns the error that two ranks disagree, if the error of a receive of an agreement shows that: the receive has found a
+    /// message of another type, which only another collective sends in the same place, or the peer has answered that it completed
+    /// another collective. Notifies the other ranks.
     pub(super) fn as_mismatch(&self, call: CollectiveCall, mut error: Error) -> Error {
-        let (ErrorKind::TypeMismatch { .. }, Some(peer)) = (&error.kind, error.peer) else {
-            return error;
+        let kind = match (&error.kind, error.peer) {
+            (ErrorKind::TypeMismatch { .. }, Some(other)) => {
+                let (rank, calls) = (self.rank(), None);
+                self.in_world(&ErrorKind::Mismatch { rank, other, calls })
+            }
+            (ErrorKind::Mismatch { .. }, _) => self.in_world(&error.kind),
+            _ => return error,
         };
-        let world = |rank: usize| {
-            let world = self.group().world_of(CommRank(rank));
-            world.map_or(usize::MAX, |rank| rank.0 as usize)
-        };
-        let (me, peer) = (world(self.rank()), world(peer));
-        let (rank, other, calls) = (me.min(peer), me.max(peer), None);
-        let kind = ErrorKind::Mismatch { rank, other, calls };
         let id = self.collective_id(call);
         self.shared()
             .with(|engine| engine.abort_creation(id, &kind));
@@ -266,7 +263,9 @@ impl Comm {
 
 /// Replaces what an error says by a disagreement of two ranks of the world. No message is to blame for that.
 fn set_disagreement(comm: &Comm, error: &mut Error, kind: ErrorKind) {
-    error.kind = comm.error("barrier", kind, None, None).kind.clone();
+    let named = comm.error("barrier", kind, None, None);
+    error.note.clone_from(&named.note);
+    error.kind = named.into_kind();
     (error.peer, error.tag) = (None, None);
 }
 

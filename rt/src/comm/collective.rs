@@ -222,8 +222,7 @@ impl Comm {
 
     /// Returns the error for this rank and `other` calling different collectives.
     fn apart(&self, other: usize) -> Error {
-        let (rank, other) = (self.rank().min(other), self.rank().max(other));
-        let calls = None;
+        let (rank, calls) = (self.rank(), None);
         self.error_here("collective", ErrorKind::Mismatch { rank, other, calls })
     }
 

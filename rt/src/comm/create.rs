@@ -202,9 +202,7 @@ impl MemberTree {
         }
         if least != most {
             let rank_of = |rank: u64| usize::try_from(rank).unwrap_or(usize::MAX);
-            let (one, other) = (rank_of(one), rank_of(other));
-            let (rank, other) = (one.min(other), one.max(other));
-            let calls = None;
+            let (rank, other, calls) = (rank_of(one), rank_of(other), None);
             let mismatch = ErrorKind::Mismatch { rank, other, calls };
             return Err(self.comm.error_here("create", mismatch));
         }

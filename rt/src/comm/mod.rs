@@ -472,7 +472,7 @@ impl Comm {
 
     /// Returns an error of this communicator. Ranks in `kind` are already ranks of this communicator.
     pub(crate) fn error_here(&self, op: &'static str, kind: ErrorKind) -> Error {
-        let mut error = Error::new(op, kind);
+        let mut error = Error::new(op, kind).of_group(self.group());
         error.comm = Some(self.id());
         (error.name, error.made) = (self.name(), self.inner.made);
         error

@@ -173,7 +173,7 @@ impl CollectiveProgress<'_> {
             self.drop_slot_message(from, stray);
             if !self.part.has_failed(stray) {
                 let me = self.part.p2p.common.me;
-                let why = CollectiveFailure::Mismatch(from.min(me), from.max(me));
+                let why = CollectiveFailure::mismatch(from, me);
                 self.part.revoke(collective_id(stray), why);
             }
         }

@@ -23,7 +23,7 @@ use ripstop_fabric::driver::DownCause;
 use super::{CollectivePart, disagreements::CallDisagreements};
 use crate::{
     engine::commons::{collective_registry::CollectiveFailure, program_events::ProgramEvent},
-    error::ErrorKind,
+    error::{Error, ErrorKind},
     group::{CommRank, RankGroup, WorldRank},
     proto::collective_id::CollectiveId,
     proto::wire::{self, HeaderBase, LastCallsHeader, WireKind},
@@ -311,7 +311,7 @@ impl CallDisagreements<'_> {
             let lack = |theirs| ours.lack(theirs).filter(|_| may_lack);
             let apart = |theirs| ours.difference(theirs).or_else(|| lack(theirs));
             if let Some(tag) = theirs.as_ref().and_then(apart) {
-                let why = CollectiveFailure::Mismatch(from.min(me), from.max(me));
+                let why = CollectiveFailure::mismatch(from, me);
                 return CallComparison::Different(CollectiveId::new(ctx, tag), why);
             }
             let is_enough = theirs.is_some_and(|theirs| theirs.covers(&ours));
@@ -386,7 +386,7 @@ impl CallDisagreements<'_> {
 
     /// Returns the error that two ranks called different collectives, if no call of this rank has returned it. The caller must
     /// report it.
-    pub(crate) fn take_untold_mismatch(&mut self) -> Option<(u32, ErrorKind)> {
+    pub(crate) fn take_untold_mismatch(&mut self) -> Option<Error> {
         let mut contexts = self.compared_contexts().into_iter();
         let ctx = contexts.find(|ctx| self.common.calls.revocations.take_untold_mismatch(*ctx))?;
         let (ranks, calls) = self.disagreement(ctx)?;
@@ -396,7 +396,10 @@ impl CallDisagreements<'_> {
                 .local_of(world)
                 .map_or(world.0 as usize, |rank| rank.0)
         });
-        Some((ctx & !1, ErrorKind::Mismatch { rank, other, calls }))
+        let kind = ErrorKind::Mismatch { rank, other, calls };
+        let mut error = Error::new("close", kind).of_group(&group);
+        error.comm = Some(ctx & !1);
+        Some(error)
     }
 }
 

@@ -121,8 +121,7 @@ impl CollectivePart<'_> {
     }
 
     pub(super) fn mismatch_with(&self, peer: WorldRank) -> ErrorKind {
-        let me = self.p2p.common.me;
-        CollectiveFailure::Mismatch(peer.min(me), peer.max(me)).kind()
+        CollectiveFailure::mismatch(peer, self.p2p.common.me).kind()
     }
 
     /// Cancels an operation that was not matched yet. A matched operation completes by itself.
@@ -259,7 +258,7 @@ impl CollectivePart<'_> {
             // This rank has completed the collective without this message, so the sender has called another one.
             None if self.p2p.common.calls.is_over(id) => {
                 let (me, peer) = (self.p2p.common.me, envelope.source);
-                self.revoke(id, CollectiveFailure::Mismatch(peer.min(me), peer.max(me)));
+                self.revoke(id, CollectiveFailure::mismatch(peer, me));
             }
             None => {}
         }

@@ -119,7 +119,7 @@ impl CollectivePart<'_> {
             (None, None) => match self.agrees_in_vain(id, rank) {
                 Some(first) if header.sig != NO_PROGRAM => {
                     let me = self.p2p.common.me;
-                    let why = CollectiveFailure::Mismatch(rank.min(me), rank.max(me));
+                    let why = CollectiveFailure::mismatch(rank, me);
                     self.revoke(
                         CollectiveId {
                             sequence: first,

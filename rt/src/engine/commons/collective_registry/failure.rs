@@ -12,6 +12,7 @@ use crate::{
 pub(in crate::engine) enum CollectiveFailure {
     Failed(WorldRank),
     Finished(WorldRank),
+    /// The lower rank comes first. Errors name the pair in the order of its communicator.
     Mismatch(WorldRank, WorldRank),
     GaveUp(WorldRank),
 }
@@ -23,11 +24,16 @@ impl CollectiveFailure {
         match kind {
             ErrorKind::PeerFailed { rank, .. } => Self::Failed(world(rank)),
             ErrorKind::PeerFinished { rank } => Self::Finished(world(rank)),
-            ErrorKind::Mismatch { rank, other, .. } => Self::Mismatch(world(rank), world(other)),
+            ErrorKind::Mismatch { rank, other, .. } => Self::mismatch(world(rank), world(other)),
             ErrorKind::Aborted { rank } => Self::GaveUp(world(rank)),
             ErrorKind::Closed => Self::Finished(me),
             _ => Self::GaveUp(me),
         }
+    }
+
+    /// Returns the reason that two ranks disagree.
+    pub(in crate::engine) fn mismatch(one: WorldRank, other: WorldRank) -> Self {
+        Self::Mismatch(one.min(other), one.max(other))
     }
 
     /// Returns true if this reason takes precedence. If several pairs of ranks disagree in one collective, all ranks eventually
@@ -82,7 +88,7 @@ impl CollectiveFailure {
         match header.why {
             wire::WHY_FAILED => Some(Self::Failed(rank)),
             wire::WHY_FINISHED => Some(Self::Finished(rank)),
-            wire::WHY_MISMATCH => Some(Self::Mismatch(rank, other)),
+            wire::WHY_MISMATCH => Some(Self::mismatch(rank, other)),
             wire::WHY_GAVE_UP => Some(Self::GaveUp(rank)),
             _ => None,
         }
