@@ -355,8 +355,15 @@ pub(super) const SEND_SOLICITED: c_uint = 4;
 pub(super) const SEND_INLINE: c_uint = 8;
 
 pub(super) const WC_SUCCESS: c_int = 0;
+pub(super) const WC_LOCAL_OPERATION: c_int = 2;
 pub(super) const WC_FLUSHED: c_int = 5;
+pub(super) const WC_BAD_RESPONSE: c_int = 7;
+pub(super) const WC_REMOTE_OPERATION: c_int = 11;
 pub(super) const WC_RETRIES_EXCEEDED: c_int = 12;
+pub(super) const WC_REMOTE_ABORTED: c_int = 16;
+pub(super) const WC_FATAL: c_int = 19;
+pub(super) const WC_RESPONSE_TIMEOUT: c_int = 20;
+pub(super) const WC_GENERAL: c_int = 21;
 
 pub(super) const WC_RECV_RDMA_WITH_IMM: c_int = 129;
 

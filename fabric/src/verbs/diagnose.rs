@@ -2,11 +2,7 @@
 
 use std::io;
 
-use super::{
-    abi::{WC_FLUSHED, WC_RETRIES_EXCEEDED},
-    core::VerbsCore,
-    rail::VerbsRail,
-};
+use super::{abi, core::VerbsCore, rail::VerbsRail};
 use crate::{
     connect::{ConnectFailure, RejectReason},
     driver::{CommandFailure, DownCause, WorldRank},
@@ -22,24 +18,24 @@ impl VerbsCore {
 }
 
 impl VerbsRail {
-    /// Returns what the status of a failed request says of the connection. Returns `None` for one that was flushed.
-    pub(super) fn why_of(&self, status: i32) -> Option<io::Error> {
+    /// Returns what the status of the first request that failed on a lane says of the lane.
+    pub(super) fn why_of(&self, status: i32) -> io::Error {
         let words = self.device.context.status(status);
         match status {
-            WC_FLUSHED => None,
-            _ if self.port_is_down() => Some(io::Error::new(
+            _ if self.port_is_down() => io::Error::new(
                 io::ErrorKind::NetworkDown,
                 format!("{words}: this rank's port is down: see its cable and switch"),
-            )),
-            WC_RETRIES_EXCEEDED => Some(silent(&words)),
-            _ => Some(io::Error::other(words)),
+            ),
+            abi::WC_RETRIES_EXCEEDED => silent(&words),
+            _ if is_of_device(status) => taken_down(&words, &self.device.name),
+            _ => io::Error::other(words),
         }
     }
 
     /// Returns true if a request has failed because its lane has. A device whose port is down may give another status than one
     /// whose packets get lost.
     pub(super) fn is_of_lane(&self, status: i32) -> bool {
-        matches!(status, WC_FLUSHED | WC_RETRIES_EXCEEDED) || self.port_is_down()
+        ends_lane(status) || self.port_is_down()
     }
 
     pub(super) fn port_is_down(&self) -> bool {
@@ -53,6 +49,37 @@ impl VerbsRail {
         let words = self.device.context.status(status);
         CommandFailure::Transport(io::Error::other(words))
     }
+}
+
+/// Returns true if a status says nothing against the request: the queue pair, one of the devices or the way between them has
+/// failed. The other statuses blame the request, which would fail by another lane, too.
+const fn ends_lane(status: i32) -> bool {
+    matches!(
+        status,
+        abi::WC_BAD_RESPONSE
+            | abi::WC_REMOTE_OPERATION
+            | abi::WC_RETRIES_EXCEEDED
+            | abi::WC_REMOTE_ABORTED
+            | abi::WC_RESPONSE_TIMEOUT
+    ) || is_of_device(status)
+}
+
+/// Returns true if this rank's device has given up a queue pair by itself. The peer may live.
+const fn is_of_device(status: i32) -> bool {
+    matches!(
+        status,
+        abi::WC_LOCAL_OPERATION | abi::WC_FLUSHED | abi::WC_FATAL | abi::WC_GENERAL
+    )
+}
+
+/// Makes the error for a queue pair that this rank's device has given up by itself.
+fn taken_down(words: &str, device: &str) -> io::Error {
+    let why = format!(
+        "{words}: the adapter {device} of this rank ended the connection, although the other rank may live: see the kernel's \
+         log of this node (`dmesg`), and the error of the other rank. A soft-RoCE adapter does so when the kernel has no memory \
+         for a packet: set `vm.min_free_kbytes` to 131072 or more on all nodes"
+    );
+    io::Error::new(io::ErrorKind::ConnectionAborted, why)
 }
 
 /// Makes the error for a peer that does not acknowledge. Devices do not say why.
@@ -99,7 +126,34 @@ pub(super) fn unconnected(why: ConnectFailure) -> io::Error {
 
 #[cfg(test)]
 mod tests {
-    use super::{ConnectFailure, silent, unconnected};
+    use super::{ConnectFailure, abi, ends_lane, is_of_device, silent, taken_down, unconnected};
+
+    /// All statuses of completions.
+    const STATUSES: std::ops::Range<i32> = 0..24;
+
+    #[test]
+    fn a_status_blames_the_lane_or_the_request() {
+        let lane: Vec<i32> = STATUSES.filter(|status| ends_lane(*status)).collect();
+        assert_eq!(lane, [2, 5, 7, 11, 12, 16, 19, 20, 21]);
+        let device: Vec<i32> = STATUSES.filter(|status| is_of_device(*status)).collect();
+        assert_eq!(device, [2, 5, 19, 21]);
+        // A wrong length, memory that is not registered, and a wrong key would fail by another lane as well.
+        assert!([1, 4, 9, 10].into_iter().all(|status| !ends_lane(status)));
+        assert!(!ends_lane(abi::WC_SUCCESS));
+    }
+
+    #[test]
+    fn a_connection_that_the_own_adapter_ended_names_it_and_what_to_look_at() {
+        let why = taken_down("local QP operation error", "rxe7").to_string();
+        for words in [
+            "local QP operation error",
+            "rxe7 of this rank",
+            "dmesg",
+            "min_free_kbytes",
+        ] {
+            assert!(why.contains(words), "{why}");
+        }
+    }
 
     #[test]
     fn an_unreachable_peer_is_reported_with_its_likely_causes() {

@@ -7,7 +7,7 @@ use super::{
     core::VerbsCore,
     diagnose::unconnected,
     inbox::{BODY_MAX, HEADER_MAX, len_of},
-    lane::{FIRST, PeerLane},
+    lane::{FIRST, PeerLane, VerbsLane},
     objects::VerbsQp,
     outbox::{FlightContent, QpFlight, quiet_peer},
     rail::{VerbsRail, WakeFilter},
@@ -390,8 +390,14 @@ impl VerbsCore {
         self.fail_lost_peers();
     }
 
+    /// Notes that a lane does not work if one of its requests has failed. That includes a request that was flushed before any
+    /// other failed: a device may take a queue pair down for what the peer sent, and reports only the flushed requests.
     fn note_status(&mut self, to: PeerLane, failed: Option<i32>) {
-        if let Some(why) = failed.and_then(|status| self.rails[to.lane].why_of(status)) {
+        let Some(status) = failed else { return };
+        let lanes = self.links.get(to.peer).map(|link| &link.lanes);
+        let lane = lanes.and_then(|lanes| lanes.get(to.lane));
+        if lane.is_some_and(VerbsLane::works) {
+            let why = self.rails[to.lane].why_of(status);
             self.links.note_broken(to, why);
         }
     }

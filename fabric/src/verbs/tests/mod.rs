@@ -9,6 +9,7 @@ mod held;
 mod itself;
 mod nothing;
 mod prewired;
+mod taken_down;
 mod waiting;
 
 use std::{io, sync::Arc, time::Duration};
