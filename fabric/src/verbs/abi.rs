@@ -354,6 +354,9 @@ pub(super) const SEND_SIGNALED: c_uint = 2;
 pub(super) const SEND_SOLICITED: c_uint = 4;
 pub(super) const SEND_INLINE: c_uint = 8;
 
+/// Vendor of soft-RoCE devices. No maker of adapters has this number.
+pub(super) const VENDOR_SOFT_ROCE: u32 = 0x00ff_ffff;
+
 pub(super) const WC_SUCCESS: c_int = 0;
 pub(super) const WC_LOCAL_OPERATION: c_int = 2;
 pub(super) const WC_FLUSHED: c_int = 5;

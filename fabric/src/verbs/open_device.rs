@@ -7,7 +7,7 @@ use super::{
     datagrams,
     device::DevicePort,
     inbox::WINDOW,
-    objects::{DeviceLimits, TRIES, VerbsChannel, VerbsContext, VerbsCq, VerbsPd},
+    objects::{DeviceLimits, PortState, TRIES, VerbsChannel, VerbsContext, VerbsCq, VerbsPd},
     rail::RailDevice,
 };
 
@@ -67,7 +67,8 @@ impl OpenedDevice {
             reads_out: limits.reads_out,
             reads_in: limits.reads_in,
             timeout: timeout(config.patience),
-            piece_max: (state.message_max as usize).clamp(1 << 16, PIECE_MAX),
+            piece_max: piece_max(&state),
+            request_max: request_max(&limits, &state),
             weight,
         };
         Ok(Self { own, limits })
@@ -150,6 +151,23 @@ fn timeout(patience: Duration) -> u8 {
     u8::try_from(exponent.clamp(1, 31)).unwrap_or(31)
 }
 
+/// Returns the most bytes of a piece of a command.
+fn piece_max(state: &PortState) -> usize {
+    (state.message_max as usize).clamp(1 << 16, PIECE_MAX)
+}
+
+/// Returns the most bytes of a request that no other lane can repeat.
+///
+/// Soft-RoCE counts the tries of a request, not of a packet: packets that have arrived do not reset its count. So a long request
+/// whose packets overtake each other, or of which some are lost, would end the connection of two living ranks.
+fn request_max(limits: &DeviceLimits, state: &PortState) -> usize {
+    if limits.soft_roce {
+        SOFT_PACKETS_MAX * (128 << state.mtu)
+    } else {
+        piece_max(state)
+    }
+}
+
 /// Returns the smallest value.
 pub(super) fn least(all: impl Iterator<Item = u32>) -> u32 {
     all.min().unwrap_or(0)
@@ -159,6 +177,10 @@ pub(super) fn least(all: impl Iterator<Item = u32>) -> u32 {
 const SENDS: u32 = 4096;
 /// Most bytes of one request, because the requests behind it wait until all of it was sent.
 const PIECE_MAX: usize = 8 << 20;
+/// Most packets of one request on soft-RoCE: 16 KiB where a packet has 4 KiB. There are fewer packets than tries. Each try
+/// delivers the first packet that is missing, if no packet is lost, so packets that overtake each other never use all tries up.
+const SOFT_PACKETS_MAX: usize = 4;
+const _: () = assert!(SOFT_PACKETS_MAX < TRIES as usize);
 
 #[cfg(test)]
 mod tests {
@@ -174,6 +196,7 @@ mod tests {
             reads_out: 16,
             reads_in: 16,
             atomics: true,
+            soft_roce: false,
         };
         let serves =
             |limits: &[DeviceLimits], ranks| QueueCapacity::new(limits, ranks).connections_max();
@@ -184,6 +207,33 @@ mod tests {
             ..limits
         };
         assert_eq!(serves(&[limits, less], 100_000), 127);
+    }
+
+    #[test]
+    fn a_request_is_so_short_that_its_tries_suffice_where_the_device_counts_them_all() {
+        let limits = |soft_roce| DeviceLimits {
+            srq_wr_max: 1,
+            qp_wr_max: 1,
+            qp_max: 1,
+            cqe_max: 1,
+            reads_out: 1,
+            reads_in: 1,
+            atomics: true,
+            soft_roce,
+        };
+        let state = |mtu, message_max| PortState {
+            active: true,
+            mtu,
+            lid: 0,
+            message_max,
+        };
+        let bytes = |soft_roce, mtu, max| request_max(&limits(soft_roce), &state(mtu, max));
+        for (mtu, expected) in [(1, 1 << 10), (3, 4 << 10), (5, 16 << 10)] {
+            assert_eq!(bytes(true, mtu, 8 << 20), expected);
+        }
+        assert_eq!(bytes(false, 3, 1 << 31), 8 << 20);
+        assert_eq!(bytes(false, 5, 1 << 20), 1 << 20);
+        assert_eq!(bytes(false, 5, 0), 64 << 10, "the device does not say");
     }
 
     #[test]

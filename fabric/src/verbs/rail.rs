@@ -59,8 +59,9 @@ pub(super) struct RailDevice {
     pub(super) reads_out: u8,
     pub(super) reads_in: u8,
     pub(super) timeout: u8,
-    /// Most bytes of one request.
+    /// Most bytes of one request that another lane may repeat, and of one that goes by the first lane only.
     pub(super) piece_max: usize,
+    pub(super) request_max: usize,
     /// Speed relative to the other devices.
     pub(super) weight: u32,
 }

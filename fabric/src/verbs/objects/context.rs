@@ -44,6 +44,8 @@ pub(in crate::verbs) struct DeviceLimits {
     pub(in crate::verbs) reads_out: u8,
     pub(in crate::verbs) reads_in: u8,
     pub(in crate::verbs) atomics: bool,
+    /// True for soft-RoCE, the device that the kernel makes of any network interface.
+    pub(in crate::verbs) soft_roce: bool,
 }
 
 /// State of a port.
@@ -100,6 +102,7 @@ impl VerbsContext {
             reads_out: reads(attributes.max_qp_init_rd_atom),
             reads_in: reads(attributes.max_qp_rd_atom),
             atomics: attributes.atomic_cap != abi::ATOMIC_NONE,
+            soft_roce: attributes.vendor_id == abi::VENDOR_SOFT_ROCE,
         })
     }
 

@@ -8,7 +8,7 @@ mod queues;
 
 use std::{fmt, io, ptr::NonNull};
 
-pub(super) use context::{DeviceLimits, VerbsContext, VerbsPd};
+pub(super) use context::{DeviceLimits, PortState, VerbsContext, VerbsPd};
 pub(super) use memory::{LocalSge, MrAccess, RemoteAddress, VerbsMr};
 pub(super) use queue_pair::{
     CHAIN_MAX, DatagramBytes, PortRoute, QpConnectParams, STEP_MAX, TRIES, VerbsAh, VerbsQp,

@@ -184,7 +184,7 @@ impl OneSidedCommands<'_> {
         loop {
             let op = self.commands.ops.get(id).ok_or(PostStall::Room)?;
             let (at, whole) = (op.posted, op.rma.bytes());
-            let len = (whole - at).min(self.rails[FIRST].device.piece_max);
+            let len = (whole - at).min(self.rails[FIRST].device.request_max);
             let (piece, there) = (here.part(at, len), places.main.at(at as u64));
             let last = at + len == whole;
             let from = (len > 0).then_some(piece);
