@@ -218,7 +218,13 @@ fn an_end_where_others_go_on_is_an_error_on_all_ranks() {
                 }
             };
             let error = came.await.unwrap_err();
-            assert!(matches!(error.kind, ErrorKind::Mismatch { .. }), "{error}");
+            // Two ranks see the difference for sure. Others may learn of it from a rank that called the same.
+            let sees = matches!(world.rank(), 1 | 2) || world.size() == 2;
+            let is_told = matches!(error.kind, ErrorKind::Aborted { .. });
+            let text = error.to_string();
+            let (end, fence) = ("rank 1 calls end (window 0)", " calls fence (window 0)");
+            let has_both = text.contains(end) && text.contains(fence);
+            assert!(has_both || (is_told && !sees), "{text}");
             assert!(window.try_local_mut().is_err());
             // A rank that tries again gets the same error, or one that others have left; no rank waits for ever.
             assert!(window.fence().await.is_err());

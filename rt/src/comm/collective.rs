@@ -55,6 +55,7 @@ impl Comm {
         let (mut distance, mut said) = (1, word);
         let (mut failed, mut lost) = (None, None);
         while distance < size {
+            let mut is_seen_here = false;
             let (to, from) = ((rank + distance) % size, (rank + size - distance) % size);
             let sent = self.send_for(call, to, [said]);
             let heard = self.recv_for(call, from, [0_u8; 1]).await;
@@ -62,7 +63,8 @@ impl Comm {
             let why = match heard {
                 Ok(([heard], _)) if heard == word => None,
                 Ok(([GAVE_UP], _)) => Some(error(ErrorKind::Aborted { rank: world(from) })),
-                Ok(_) => {
+                Ok(([heard], _)) => {
+                    is_seen_here = heard != APART;
                     let (rank, other) = (world(rank), world(from));
                     let calls = None;
                     Some(error(ErrorKind::Mismatch { rank, other, calls }))
@@ -72,8 +74,9 @@ impl Comm {
             let gone = sent.await.err().map(|error| as_op("barrier", error));
             // Pass the failure on: every rank that receives this word fails too.
             if let Some(why) = why.as_ref().or(gone.as_ref()) {
+                // The next rank may have passed the same word as this one, so it is not said to differ.
                 said = match why.kind {
-                    ErrorKind::Mismatch { .. } => APART,
+                    ErrorKind::Mismatch { .. } if !is_seen_here => APART,
                     _ => GAVE_UP,
                 };
             }

@@ -64,7 +64,7 @@ pub(crate) use self::{
         AwaitedFenceCounter, BulkUpdate, EpochCounters, FenceMethod, FenceResult, MappedEnd,
         NotifyResult, NumberType, PeerEndMemory, TargetRanges, UpdateGuard, UpdateLock, WakeReason,
         WideElement, WindowExtent, WindowId, WindowLockKind, WindowMemory, WindowOpKind,
-        WindowPart, WindowProgress, WindowWaiterSlot, begin_accesses,
+        WindowPart, WindowProgress, WindowWaiterSlot, begin_accesses, differing_fences, fence_name,
     },
 };
 pub use self::{

@@ -12,7 +12,10 @@ use super::{WindowEnd, WindowTarget};
 use crate::{
     buffer::Wire,
     clock::machine_nanos,
-    engine::{AwaitedFenceCounter, Engine, FenceMethod, FenceResult, WindowId, WindowWaiterSlot},
+    engine::{
+        AwaitedFenceCounter, Engine, FenceMethod, FenceResult, WindowId, WindowWaiterSlot,
+        differing_fences, fence_name,
+    },
     error::{Error, ErrorKind, Result},
     executor::poll_proceed,
     shared::RuntimeShared,
@@ -209,22 +212,29 @@ impl<T: Wire> WindowEnd<T> {
         let MessageFence { in_flight, failed } = meeting;
         let meeting = in_flight.get_mut().unwrap_or_else(PoisonError::into_inner);
         if *failed {
-            comm.agreement_at("fence", Some(id.sequence), at)
+            comm.agreement_at(fence_name(ending), Some(id.sequence), at)
                 .fail_barrier();
             return Poll::Ready(Err(comm.error("fence", ErrorKind::Revoked, None, None)));
         }
         loop {
             let (earlier, agreed) = meeting.get_or_insert_with(|| {
                 let agreed = comm
-                    .agreement_at("fence", Some(id.sequence), at)
+                    .agreement_at(fence_name(ending), Some(id.sequence), at)
                     .barrier(ending.into());
                 (ending, Box::pin(agreed) as FenceFuture)
             });
-            let is_this = *earlier == ending;
+            let own = *earlier;
+            let is_this = own == ending;
             let agreed = ready!(agreed.as_mut().poll(cx));
             *meeting = None;
             *failed = agreed.is_err();
-            agreed.map_err(|error| error.renamed("fence"))?;
+            agreed.map_err(|mut error| {
+                // Nothing else that differs is without a description.
+                if let ErrorKind::Mismatch { calls, .. } = &mut error.kind {
+                    calls.get_or_insert_with(|| differing_fences(own, id.sequence));
+                }
+                error.renamed("fence")
+            })?;
             if is_this {
                 return Poll::Ready(Ok(()));
             }

@@ -142,12 +142,9 @@ impl WindowFences {
                 Some((parity, FenceWord::after(fences, endings).0 - before.0))
             }
             Some(_) if mem::replace(&mut place.told_failure, true) => None,
-            Some(failed) => {
+            Some(_) => {
                 let next = place.announced + 1;
-                Some((
-                    parity_of(next),
-                    FenceWord::failure(failed, nth_of(next) - 1),
-                ))
+                Some((parity_of(next), FenceWord::failure(nth_of(next) - 1)))
             }
         }
     }
@@ -202,7 +199,7 @@ impl WindowProgress<'_> {
             let fences = self.part.windows.fences(id)?;
             if let Some(failed) = fences.failed {
                 fences.in_flight = false;
-                return Some(Err(failed.error(me)));
+                return Some(Err(failed.error(me, id.sequence)));
             }
             let Some((after, before)) = partners(&group, me, fences.round) else {
                 fences.in_flight = false;
@@ -210,7 +207,7 @@ impl WindowProgress<'_> {
             };
             let has_said = self.say_gate(id, after);
             let fences = self.part.windows.fences(id)?;
-            let heard = if has_said { fences.hear() } else { None };
+            let (heard, ending) = (has_said.then(|| fences.hear()).flatten(), fences.ending);
             let awaited = if has_said { before } else { after };
             fences.awaited = heard.is_none().then_some(awaited);
             let failed = match heard {
@@ -218,7 +215,7 @@ impl WindowProgress<'_> {
                     fences.round += 1;
                     continue;
                 }
-                Some(FenceVerdict::Apart) => FenceFailure::Apart(before),
+                Some(FenceVerdict::Apart) => FenceFailure::Apart(before, ending),
                 Some(FenceVerdict::GaveUp) => FenceFailure::GaveUp(before),
                 None if self.part.common.ended => {
                     return Some(Err((awaited, ErrorKind::Closed)));

@@ -16,11 +16,11 @@ pub(super) struct FenceWord(pub(super) u64);
 /// Reason why fences fail, with the rank at which it was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FenceFailure {
-    /// The rank came to a fence of the other kind, or reports that another rank did.
-    Apart(WorldRank),
+    /// The rank came to a fence of the other kind, while this rank's fence ends the epoch if this is true.
+    Apart(WorldRank, bool),
     /// The rank is down.
     Gone(WorldRank, DownCause),
-    /// The rank reports that another rank is down.
+    /// The rank reports that another rank is down, or came to a fence of the other kind; or it has left the window.
     GaveUp(WorldRank),
     /// There was no memory here for the counters of peers.
     NoMemory,
@@ -33,12 +33,8 @@ impl FenceWord {
     }
 
     /// Returns the addition that announces a failure instead of the next fence, after `announced` fences in this counter.
-    pub(super) fn failure(failed: FenceFailure, announced: u64) -> u64 {
-        let code = match failed {
-            FenceFailure::Apart(_) => APART,
-            FenceFailure::Gone(..) | FenceFailure::GaveUp(_) | FenceFailure::NoMemory => GAVE_UP,
-        };
-        code + announced % 2 * AFTER_ODD
+    pub(super) fn failure(announced: u64) -> u64 {
+        GAVE_UP + announced % 2 * AFTER_ODD
     }
 
     /// Returns the value from which on a counter that has this value may have news for a rank that waits for `fences` in it.
@@ -58,12 +54,8 @@ impl FenceWord {
         }
         // A failure may overtake the fence before it, and then says that there was one.
         let is_after_odd = self.0 / AFTER_ODD % 2 == 1;
-        match self.0 / APART {
-            0 => None,
-            _ if is_after_odd != fences.is_multiple_of(2) => None,
-            1 => Some(FenceVerdict::Apart),
-            _ => Some(FenceVerdict::GaveUp),
-        }
+        let fails_now = self.0 >= GAVE_UP && is_after_odd == fences.is_multiple_of(2);
+        fails_now.then_some(FenceVerdict::GaveUp)
     }
 }
 
@@ -72,26 +64,24 @@ impl FenceWord {
 pub(super) enum FenceVerdict {
     /// It has come to the same fence.
     Come,
-    /// It came to a fence of the other kind, or reports that another rank did.
+    /// It came to a fence of the other kind.
     Apart,
-    /// It reports that a rank is down.
+    /// It reports that fences have failed.
     GaveUp,
 }
 
 impl FenceFailure {
-    /// Returns the error and the world rank that it names.
-    pub(super) fn error(self, me: WorldRank) -> (WorldRank, ErrorKind) {
+    /// Returns the error of a window with this number, and the world rank that the error names.
+    pub(super) fn error(self, me: WorldRank, window: u32) -> (WorldRank, ErrorKind) {
         match self {
-            Self::Apart(rank) => {
+            Self::Apart(rank, ending) => {
                 let (me, other) = (me.0 as usize, rank.0 as usize);
-                (
-                    rank,
-                    ErrorKind::Mismatch {
-                        rank: me,
-                        other,
-                        calls: None,
-                    },
-                )
+                let mismatch = ErrorKind::Mismatch {
+                    rank: me,
+                    other,
+                    calls: Some(differing_fences(ending, window)),
+                };
+                (rank, mismatch)
             }
             Self::Gone(rank, down) => (rank, ErrorKind::of_down(rank, down)),
             Self::GaveUp(rank) => {
@@ -107,21 +97,26 @@ impl FenceFailure {
     }
 }
 
-// Layout of a word, from the most significant bits: failure code, whether the failure comes after an odd number of fences,
-// fences, and endings modulo 2. All ranks agreed on the fences before the last one, so their endings differ by one at most.
-const APART: u64 = 1 << 62;
-const GAVE_UP: u64 = 2 << 62;
+/// Returns what a fence is called in errors, by whether it ends the epoch.
+pub(crate) const fn fence_name(ending: bool) -> &'static str {
+    if ending { "end" } else { "fence" }
+}
+
+/// Returns the call of this rank and that of a rank that came to a fence of the other kind.
+pub(crate) fn differing_fences(ending: bool, window: u32) -> Box<[String; 2]> {
+    Box::new([ending, !ending].map(|ending| format!("{} (window {window})", fence_name(ending))))
+}
+
+// Layout of a word, from the most significant bits: whether the fences have failed, whether the failure comes after an odd number
+// of fences, fences, and endings modulo 2. All ranks agreed on the fences before the last one, so their endings differ by one at
+// most.
+const GAVE_UP: u64 = 1 << 62;
 const AFTER_ODD: u64 = 1 << 61;
 const FENCE: u64 = 2;
 
 #[cfg(test)]
 mod tests {
-    use super::{FenceFailure, FenceVerdict, FenceWord, WorldRank};
-
-    const FAILURES: [(FenceFailure, FenceVerdict); 2] = [
-        (FenceFailure::Apart(WorldRank(1)), FenceVerdict::Apart),
-        (FenceFailure::GaveUp(WorldRank(1)), FenceVerdict::GaveUp),
-    ];
+    use super::{FenceVerdict, FenceWord};
 
     #[test]
     fn a_fence_of_the_same_kind_is_passed_and_one_of_the_other_kind_is_not() {
@@ -141,28 +136,24 @@ mod tests {
 
     #[test]
     fn a_failure_takes_the_place_of_the_next_fence_and_of_none_before() {
-        for (failed, verdict) in FAILURES {
-            for announced in [1, 2, 7] {
-                let failure = FenceWord::failure(failed, announced);
-                let overtaking = FenceWord(FenceWord::after(announced - 1, 0).0 + failure);
-                assert_eq!(overtaking.verdict(announced, 1), None, "it is in flight");
-                let word = FenceWord(FenceWord::after(announced, 1).0 + failure);
-                assert_eq!(word.verdict(announced, 1), Some(FenceVerdict::Come));
-                assert_eq!(word.verdict(announced + 1, 1), Some(verdict));
-            }
+        for announced in [1, 2, 7] {
+            let failure = FenceWord::failure(announced);
+            let overtaking = FenceWord(FenceWord::after(announced - 1, 0).0 + failure);
+            assert_eq!(overtaking.verdict(announced, 1), None, "it is in flight");
+            let word = FenceWord(FenceWord::after(announced, 1).0 + failure);
+            assert_eq!(word.verdict(announced, 1), Some(FenceVerdict::Come));
+            assert_eq!(word.verdict(announced + 1, 1), Some(FenceVerdict::GaveUp));
         }
     }
 
     #[test]
     fn a_failure_wakes_and_so_does_the_fence_that_it_has_overtaken() {
-        for (failed, _) in FAILURES {
-            let before = FenceWord::after(6, 0);
-            let failure = FenceWord::failure(failed, 7);
-            let overtaking = FenceWord(before.0 + failure);
-            assert!((before.0 + 1..=overtaking.0).contains(&before.next(7)));
-            let both = FenceWord(FenceWord::after(7, 1).0 + failure);
-            assert!((overtaking.0 + 1..=both.0).contains(&overtaking.next(7)));
-        }
+        let before = FenceWord::after(6, 0);
+        let failure = FenceWord::failure(7);
+        let overtaking = FenceWord(before.0 + failure);
+        assert!((before.0 + 1..=overtaking.0).contains(&before.next(7)));
+        let both = FenceWord(FenceWord::after(7, 1).0 + failure);
+        assert!((overtaking.0 + 1..=both.0).contains(&overtaking.next(7)));
     }
 
     #[test]

@@ -61,6 +61,7 @@ pub(crate) use self::{
     counter_pairs::WakeReason,
     epoch_counters::{EpochCounters, NotifyResult},
     fence::{AwaitedFenceCounter, FenceMethod, FencePoll, FenceResult},
+    fence_word::{differing_fences, fence_name},
     locks::WindowLockKind,
     mapped_end::MappedEnd,
     number::{BulkUpdate, NumberType},
