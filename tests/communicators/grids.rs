@@ -145,6 +145,20 @@ async fn a_choice_of_dimensions_that_does_not_fit_the_grid_is_refused(world: Com
     Ok(())
 }
 
+#[ripstop::test(ranks = 2)]
+async fn grids_that_differ_are_an_error_with_both(world: Comm) {
+    let wraps = world.rank() == 1;
+    let error = world.cart(&[2, 1], &[false, wraps]).await.unwrap_err();
+    let text = error.to_string();
+    for wraps in [false, true] {
+        let call = format!(
+            "cart (dims [2, 1], periodic [false, {wraps}]) at {}:",
+            file!()
+        );
+        assert!(text.contains(&call), "{text}");
+    }
+}
+
 #[ripstop::test(ranks = 1)]
 async fn coordinates_of_no_rank_are_refused(world: Comm) {
     let grid = world.cart(&[1], &[true]).await.unwrap();

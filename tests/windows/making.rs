@@ -1,7 +1,7 @@
 //! Windows whose making and freeing proceeds without being polled.
 
 use ripstop::{
-    Collectives, Comm, Error, ErrorKind, Result, Runtime, Sum, Window, rma::PassiveWindow,
+    Collectives, Comm, Error, ErrorKind, Halo, Result, Runtime, Sum, Window, rma::PassiveWindow,
 };
 
 use crate::ranks;
@@ -212,6 +212,34 @@ fn a_window_that_one_rank_frees_while_others_call_another_collective_is_an_error
             world.all_reduce([1_u64], Sum).await.unwrap_err().error
         }
     });
+}
+
+#[test]
+fn communicators_that_ranks_make_with_other_arguments_are_an_error_with_both() {
+    differs(
+        ["halo (width 2, f64)", "halo (width 1, with corners, f64)"],
+        async |world| {
+            let line = world.cart(&[world.size()], &[true]).await.unwrap();
+            if world.rank() == 0 {
+                let made = Halo::<f64>::new(&line, &[8], 2).await;
+                made.map(drop).unwrap_err()
+            } else {
+                let made = Halo::<f64>::with_corners(&line, &[8], 1).await;
+                made.map(drop).unwrap_err()
+            }
+        },
+    );
+    differs(
+        ["sub (keep [true, false])", "sub (keep [false, true])"],
+        async |world| {
+            let grid = world.cart(&[world.size(), 1], &[false; 2]).await.unwrap();
+            if world.rank() == 0 {
+                grid.sub(&[true, false]).await.map(drop).unwrap_err()
+            } else {
+                grid.sub(&[false, true]).await.map(drop).unwrap_err()
+            }
+        },
+    );
 }
 
 #[test]

@@ -16,6 +16,24 @@ use crate::{
     proto::collective_id::CollectiveId,
 };
 
+/// What all ranks must pass alike to a call that makes a communicator.
+pub(crate) struct AgreedArguments {
+    /// Signature of the call with these arguments.
+    pub(crate) signature: CollectiveSignature,
+    /// The arguments as errors describe them, if there are any.
+    pub(crate) words: String,
+}
+
+impl AgreedArguments {
+    /// Returns those of a call that has none.
+    pub(super) fn none(name: &str) -> Self {
+        Self {
+            signature: CollectiveSignature::of(name),
+            words: String::new(),
+        }
+    }
+}
+
 /// Signature of the communicator that a rank makes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CommSignature(u64);
@@ -56,6 +74,33 @@ pub(crate) struct AgreementPlace {
 }
 
 impl AgreementPlace {
+    /// Takes the next position in the order of collectives of `comm`. The call may be about a window with this number, and is
+    /// described by these arguments.
+    pub(super) fn begin(
+        comm: &Comm,
+        name: &'static str,
+        (window, arguments): (Option<u32>, String),
+        at: &'static Location<'static>,
+    ) -> Self {
+        let call = CollectiveCall {
+            at,
+            ..comm.next_collective()
+        };
+        let comm = comm.clone();
+        let agreement = Self { comm, call };
+        let id = agreement.id();
+        let call = CreationCall {
+            id,
+            name,
+            window,
+            arguments,
+            at,
+        };
+        let shared = agreement.comm.shared();
+        shared.with(|engine| engine.core.collectives().record_creation(call));
+        agreement
+    }
+
     fn id(&self) -> CollectiveId {
         self.comm.collective_id(self.call)
     }
@@ -105,22 +150,7 @@ impl Comm {
         window: Option<u32>,
         at: &'static Location<'static>,
     ) -> AgreementPlace {
-        let call = CollectiveCall {
-            at,
-            ..self.next_collective()
-        };
-        let comm = self.clone();
-        let agreement = AgreementPlace { comm, call };
-        let id = agreement.id();
-        let call = CreationCall {
-            id,
-            name,
-            window,
-            at,
-        };
-        self.shared()
-            .with(|engine| engine.core.collectives().record_creation(call));
-        agreement
+        AgreementPlace::begin(self, name, (window, String::new()), at)
     }
 
     /// Begins the agreement. Fails if a rank that waits for this one in another collective has already asked.

@@ -2,7 +2,7 @@
 
 use std::{ops::Deref, panic::Location, sync::Arc};
 
-use super::{Comm, split::SplitRequest};
+use super::{Comm, agreement::AgreedArguments, split::SplitRequest};
 use crate::{
     error::{ErrorKind, Result},
     offload::CollectiveSignature,
@@ -47,9 +47,12 @@ impl Comm {
         periodic: &[bool],
     ) -> impl Future<Output = Result<Cart>> + Send + use<> {
         let wrong = self.wrong_grid(dims, periodic);
-        let signature = grid_signature(dims, periodic);
+        let agreed = AgreedArguments {
+            signature: grid_signature(dims, periodic),
+            words: format!("dims {dims:?}, periodic {periodic:?}"),
+        };
         let (dims, periodic) = (dims.to_vec(), periodic.to_vec());
-        let dup = self.start_dup("cart", signature);
+        let dup = self.start_dup("cart", agreed);
         let at = Location::caller();
         let error = |sentence| self.error_here("cart", ErrorKind::InvalidArgument(sentence));
         let wrong = wrong.map(|sentence| error(sentence).called_at(at));
@@ -342,7 +345,11 @@ impl Cart {
         };
         let request = SplitRequest::new(Some(number(false)), number(true));
         let request = request.expect("ranks have fewer than 64 bits");
-        let made = self.split_as("sub", sub_signature(keep), request);
+        let agreed = AgreedArguments {
+            signature: sub_signature(keep),
+            words: format!("keep {keep:?}"),
+        };
+        let made = self.split_as("sub", agreed, request);
         let kept: Vec<usize> = (0..dims).filter(|&dim| is_kept(dim)).collect();
         let dims: Vec<usize> = kept.iter().map(|&dim| self.dims[dim]).collect();
         let periodic = kept.iter().map(|&dim| self.periodic[dim]).collect();

@@ -43,7 +43,10 @@ use std::{
 
 #[cfg(any(feature = "half", feature = "num-complex"))]
 pub(crate) use self::reduce::BuiltIn;
-pub(crate) use self::{agreement::AgreementPlace, create_queue::CreateQueues};
+pub(crate) use self::{
+    agreement::{AgreedArguments, AgreementPlace},
+    create_queue::CreateQueues,
+};
 pub use self::{
     cart::Cart,
     channel::Channel,

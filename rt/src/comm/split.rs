@@ -2,13 +2,15 @@
 
 use std::panic::Location;
 
-use super::{CollectiveCall, Comm, Min, agreement::CommSignature};
+use super::{
+    CollectiveCall, Comm, Min,
+    agreement::{AgreedArguments, AgreementPlace, CommSignature},
+};
 use crate::{
     contexts::ContextIds,
     error::{Error, ErrorKind, Result, called_at},
     executor::BackgroundFuture,
     group::{CommRank, RankGroup},
-    offload::CollectiveSignature,
 };
 
 /// A color or a key of a split: any integer of up to 64 bits, with or without a sign.
@@ -103,7 +105,8 @@ impl Comm {
             Ok(request) => (request, None),
             Err(sentence) => (SplitRequest::default(), Some(error(sentence))),
         };
-        let split = self.split_as("split", CollectiveSignature::of("split"), request);
+        let agreed = AgreedArguments::none("split");
+        let split = self.split_as("split", agreed, request);
         let at = Location::caller();
         async move {
             let made = split.await?;
@@ -111,18 +114,18 @@ impl Comm {
         }
     }
 
-    /// Splits under this name. All ranks must pass the same signature.
+    /// Splits under this name. All ranks must pass the same arguments.
     #[track_caller]
     pub(super) fn split_as(
         &self,
         name: &'static str,
-        signature: CollectiveSignature,
+        agreed: AgreedArguments,
         request: SplitRequest,
     ) -> BackgroundFuture<Result<Option<Self>>> {
-        let agreement = self.agreement(name, None);
+        let agreement = AgreementPlace::begin(self, name, (None, agreed.words), Location::caller());
         BackgroundFuture::new(async move {
             let (comm, call) = (&agreement.comm, agreement.call);
-            let vote = CommSignature::new(signature);
+            let vote = CommSignature::new(agreed.signature);
             let made = comm.split_with(call, vote, request).await;
             let ended = comm.end_agreement(name, call, made);
             comm.described(call, ended).await
@@ -189,21 +192,21 @@ impl Comm {
     /// The call fails as [`split`](Self::split) does.
     #[track_caller]
     pub fn dup(&self) -> impl Future<Output = Result<Self>> + Send + use<> {
-        self.start_dup("dup", CollectiveSignature::of("dup"))
+        self.start_dup("dup", AgreedArguments::none("dup"))
     }
 
-    /// Makes a [`dup`](Self::dup) that succeeds only if all ranks pass the same signature.
+    /// Makes a [`dup`](Self::dup) that succeeds only if all ranks pass the same arguments.
     #[track_caller]
     pub(crate) fn start_dup(
         &self,
         name: &'static str,
-        signature: CollectiveSignature,
+        agreed: AgreedArguments,
     ) -> BackgroundFuture<Result<Self>> {
-        let agreement = self.agreement(name, None);
+        let agreement = AgreementPlace::begin(self, name, (None, agreed.words), Location::caller());
         BackgroundFuture::new(async move {
             let (comm, call) = (&agreement.comm, agreement.call);
             let agreed = comm
-                .agree_on_context(call, CommSignature::new(signature))
+                .agree_on_context(call, CommSignature::new(agreed.signature))
                 .await;
             let ended = comm.end_agreement(name, call, agreed);
             let ctx = comm.described(call, ended).await?;
@@ -239,7 +242,8 @@ impl Comm {
             color: Some(SplitNumber(self.shared().place.node.0.into())),
             key: SplitNumber(0),
         };
-        let split = self.split_as("split_node", CollectiveSignature::of("split_node"), node);
+        let agreed = AgreedArguments::none("split_node");
+        let split = self.split_as("split_node", agreed, node);
         called_at(Location::caller(), async move {
             let comm = split.await?;
             comm.ok_or_else(|| {

@@ -5,6 +5,7 @@ use std::any::Any;
 use crate::{
     Choices, Comm, Settings,
     buffer::{RecvBuf, SendBuf},
+    comm::AgreedArguments,
     error::Result,
     executor::BackgroundFuture,
     offload::{
@@ -172,7 +173,8 @@ impl CommInternals for Comm {
         name: &'static str,
         signature: CollectiveSignature,
     ) -> BackgroundFuture<Result<Comm>> {
-        self.start_dup(name, signature)
+        let words = String::new();
+        self.start_dup(name, AgreedArguments { signature, words })
     }
 
     #[track_caller]

@@ -19,7 +19,9 @@ use std::{
 };
 
 use self::sides::HaloSide;
-use super::{Cart, Channel, ChannelRecv, Comm, SendOp, Status, packed::make_room};
+use super::{
+    Cart, Channel, ChannelRecv, Comm, SendOp, Status, agreement::AgreedArguments, packed::make_room,
+};
 use crate::{
     buffer::{NestedLayout, Wire},
     error::{Error, ErrorKind, OpError, Result},
@@ -157,7 +159,9 @@ impl<T: Wire> Halo<T> {
             .with_type::<T>()
             .with(width as u64)
             .with(corners.into());
-        let dup = cart.start_dup("halo", signature);
+        let with_corners = if corners { ", with corners" } else { "" };
+        let words = format!("width {width}{with_corners}, {}", T::SIG);
+        let dup = cart.start_dup("halo", AgreedArguments { signature, words });
         let sides = match sides::wrong_block(cart, shape, width, corners) {
             Some(sentence) => Err(cart
                 .error_here("halo", ErrorKind::InvalidArgument(sentence))

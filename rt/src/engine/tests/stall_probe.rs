@@ -115,6 +115,7 @@ fn agree(world: &mut World, on: usize, tag: u32, from: u32) {
         id: CollectiveId::new(COLLECTIVES, tag),
         name: "dup",
         window: None,
+        arguments: String::new(),
         at: Location::caller(),
     });
     let info = OpInfo {

@@ -82,13 +82,15 @@ pub(in crate::engine) struct CollectiveRegistry {
 
 /// A collective in which this rank agrees with others by plain messages: the making of a communicator or a window, a fence, or
 /// the end of a window.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct CreationCall {
     pub(crate) id: CollectiveId,
     /// Name of the function.
     pub(crate) name: &'static str,
     /// Number of the window, if it is about one.
     pub(crate) window: Option<u32>,
+    /// What all ranks must pass alike, in words; empty if there is nothing.
+    pub(crate) arguments: String,
     /// Source line of the call.
     pub(crate) at: &'static Location<'static>,
 }
@@ -99,6 +101,9 @@ impl fmt::Display for CreationCall {
         f.write_str(self.name)?;
         if let Some(window) = self.window {
             write!(f, " (window {window})")?;
+        }
+        if !self.arguments.is_empty() {
+            write!(f, " ({})", self.arguments)?;
         }
         write!(f, " at {}", self.at)
     }
