@@ -166,6 +166,32 @@ fn collectives_of_two_communicators_in_two_orders_are_named() {
 }
 
 #[test]
+fn a_request_that_no_rank_of_a_ring_answers_is_named() {
+    let job = StuckJob::start(3, "unanswered");
+    let line = place("recv of an answer");
+    job.report(
+        &format!(
+            "verdict: deadlock: rank 0 receives from 1 ({line}) -> rank 1 receives from 2 ({line}) -> rank 2 receives from 0 \
+             ({line}); rank 0 has a message of rank 2 with tag 1, which no receive takes"
+        ),
+        1,
+    );
+}
+
+#[test]
+fn lists_of_members_that_differ_are_named() {
+    let job = StuckJob::start(3, "create_lists");
+    let line = place("create of a list");
+    job.report(
+        &format!(
+            "verdict: ranks 0 and 1 wait for each other in calls of `create` with different lists of ranks ({line}, {line}): all \
+             members pass the same list, and await several calls in the same order"
+        ),
+        1,
+    );
+}
+
+#[test]
 fn a_rank_that_computes_is_named_with_its_last_collective() {
     let job = StuckJob::start(3, "computes");
     let at = place("last barrier");

@@ -57,6 +57,7 @@ pub(crate) async fn play(role: &str, world: &Comm) -> Result<(), ripstop::Error>
             sent.await.map_err(|_| unsent())?;
         }
         ("missing_collective", 2) | ("idle", _) | ("killed" | "to_itself", 0) => pending().await,
+        ("create_lists" | "unanswered", _) => differ(role, world).await?,
         ("missing_collective", _) => world.barrier().await?, // barrier of three
         (role, _) if UNMATCHED.contains(&role) => unmatched(role, world).await?,
         ("crossed", _) => crossed(world).await?,
@@ -438,6 +439,19 @@ async fn crossed(world: &Comm) -> Result<(), ripstop::Error> {
     } else {
         other.barrier().await?; // barrier of the other
         one.barrier().await?;
+    }
+    Ok(())
+}
+
+/// Passes other lists of members than other ranks, or awaits an answer where others do.
+async fn differ(role: &str, world: &Comm) -> Result<(), ripstop::Error> {
+    let (me, next) = (world.rank(), (world.rank() + 1) % world.size());
+    if role == "create_lists" {
+        let own = if me == 0 { &[0, 1][..] } else { &[0, 1, 2] };
+        world.create(own).await?; // create of a list
+    } else {
+        world.send(next, 1, [1_u8]).await?;
+        world.recv::<u8>(next, 2).await?; // recv of an answer
     }
     Ok(())
 }

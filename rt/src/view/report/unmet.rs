@@ -130,10 +130,7 @@ fn unmet_line(graph: &WaitGraph<'_>, rank: u32, wait: &PublishedWait, peer: u32)
         WaitKind::RecvPacking => Some(format!(
             "rank {rank} waits for rank {peer} to pack its message, {tag} ({at}); rank {peer} {does}"
         )),
-        WaitKind::Creation if !wait.is_collective() => Some(format!(
-            "rank {rank} waits for rank {peer} in {}; rank {peer} {does}",
-            describe(wait, None)
-        )),
+        WaitKind::Creation if !wait.is_collective() => Some(create_line(graph, rank, wait, peer)),
         WaitKind::Collective | WaitKind::Creation => Some(call_line(graph, rank, wait, peer)),
         WaitKind::WindowLock => {
             let what = describe(wait, None);
@@ -150,6 +147,28 @@ fn unmet_line(graph: &WaitGraph<'_>, rank: u32, wait: &PublishedWait, peer: u32)
             Some(format!("rank {rank} {what}; rank {peer} {does}"))
         }
         _ => None,
+    }
+}
+
+/// Tells of a member that `create` waits for.
+fn create_line(graph: &WaitGraph<'_>, rank: u32, wait: &PublishedWait, peer: u32) -> String {
+    // The tag of these messages is made of the list of ranks.
+    let other = graph.holding(peer).into_iter().find(|other| {
+        other.kind == WaitKind::Creation
+            && (other.peer, other.comm) == (Some(rank), wait.comm)
+            && other.tag != wait.tag
+    });
+    match other {
+        Some(other) => format!(
+            "ranks {rank} and {peer} wait for each other in calls of `create` with different lists of ranks ({}, {}): all \
+             members pass the same list, and await several calls in the same order",
+            wait.at, other.at
+        ),
+        None => format!(
+            "rank {rank} waits for rank {peer} in {}; rank {peer} {}",
+            describe(wait, None),
+            does_instead(graph, peer, rank)
+        ),
     }
 }
 

@@ -52,6 +52,7 @@ pub(super) fn wait_cycle(graph: &WaitGraph<'_>, closed: &BTreeSet<u32>) -> Optio
         _ => String::new(),
     });
     let other = others.into_iter().find(|other| !other.is_empty());
+    let other = other.or_else(|| unread_message(graph, &cycle));
     let links = links + &other.unwrap_or_default();
     let is_closed = cycle.iter().all(|(rank, _)| closed.contains(rank));
     let age = seconds(graph.silent());
@@ -59,6 +60,20 @@ pub(super) fn wait_cycle(graph: &WaitGraph<'_>, closed: &BTreeSet<u32>) -> Optio
         format!("verdict: deadlock: {links}")
     } else {
         format!("verdict: no progress for {age}: {links}")
+    })
+}
+
+/// Returns a clause about a message that a rank of a ring of receives has not received, perhaps a request that it was to answer.
+fn unread_message(graph: &WaitGraph<'_>, cycle: &[(u32, &PublishedWait)]) -> Option<String> {
+    if !cycle.iter().all(|(_, wait)| wait.kind.is_receive()) {
+        return None;
+    }
+    cycle.iter().find_map(|(rank, _)| {
+        let stored = graph.snapshot(*rank)?.stored.first()?;
+        Some(format!(
+            "; rank {rank} has a message of rank {} with tag {}, which no receive takes",
+            stored.source, stored.tag
+        ))
     })
 }
 
