@@ -56,7 +56,7 @@ pub enum ErrorKind {
         /// rank that called nothing or has failed.
         calls: Option<Box<[String; 2]>>,
     },
-    /// The peer: it gave up this collective. The peer's own error has the reason.
+    /// The peer: it gave up this collective. The peer's own error has the reason, unless the peer dropped or freed its window.
     Aborted {
         /// Rank of the peer in the communicator.
         rank: usize,
@@ -362,7 +362,8 @@ impl fmt::Display for ErrorKind {
             Self::Aborted { rank } => {
                 write!(
                     f,
-                    "rank {rank} gave up this collective: the error on that rank says why"
+                    "rank {rank} gave up this collective: the error on that rank says why, unless that rank has dropped or \
+                     freed its window"
                 )
             }
             Self::Revoked => f.write_str(
@@ -442,7 +443,7 @@ fn write_mismatch(
         });
         write!(f, "rank {rank} calls {one}, rank {other} calls {two}; ")?;
     }
-    f.write_str("operation, root, element type and counts must agree on all ranks")
+    f.write_str("the operation and its arguments, such as root, element type and counts, must agree on all ranks")
 }
 
 /// Writes the first ranks of a list, and how many more there are.
