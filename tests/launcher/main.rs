@@ -143,7 +143,7 @@ fn with_keep_going_the_others_live_and_the_code_still_tells() {
 #[test]
 fn the_time_limit_ends_the_job_and_names_the_ranks_that_were_still_running() {
     let script = "[ $PMI_RANK = 1 ] && exit 0; exec sleep 1000";
-    ends_at_limit(&["5.5", "60"], "ranks 0 and 2; ending", |limit| {
+    ends_at_limit(&["5.5", "60"], "ranks 0 and 2; ending them", |limit| {
         ended(shell(3, limit, script))
     });
 }

@@ -420,6 +420,11 @@ impl LaunchedJob {
             };
         let what = match (message::unaffected_ranks(alive, self.size), goes_on) {
             (None, _) => String::new(),
+            // The sentence has named the ranks that are left.
+            _ if cause.names_running() && alive < self.size as usize => match alive {
+                1 => "; ending it".to_owned(),
+                _ => "; ending them".to_owned(),
+            },
             (Some((others, verb)), true) => format!("; {others} {verb} on"),
             (Some((others, _)), false) => format!("; ending {others}"),
         };

@@ -71,6 +71,11 @@ impl FirstFailure {
         }
     }
 
+    /// Returns true if the sentence lists the ranks that are still running.
+    pub(super) fn names_running(&self) -> bool {
+        matches!(self, Self::TimedOut { running, .. } if !running.is_empty())
+    }
+
     pub(super) fn code(&self) -> u8 {
         match self {
             Self::Failed {

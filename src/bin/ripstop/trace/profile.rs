@@ -142,8 +142,8 @@ impl JobProfile {
 
     fn add_shares(&self, text: &mut String) {
         let exposed = || self.exposures.iter().map(|(rank, it)| (it.exposed, *rank));
-        let Some((most, rank)) = exposed().max() else {
-            text.push_str("no operation was recorded\n");
+        let Some((most, rank)) = exposed().max().filter(|_| !self.lines.is_empty()) else {
+            text.push_str("no operation has ended, and only those are counted; `ripstop stuck` says what ranks wait for\n");
             return;
         };
         let total = exposed().fold(0, |sum: u64, (exposed, _)| sum.saturating_add(exposed));
@@ -171,6 +171,9 @@ impl JobProfile {
         }
         let mut sums: Vec<_> = sums.into_iter().collect();
         sums.sort_by_key(|(_, (sum, _))| u64::MAX - sum.waited);
+        if sums.is_empty() {
+            return;
+        }
         let left = sums.len().saturating_sub(TOP);
         let _ = writeln!(
             text,
@@ -318,5 +321,27 @@ fn quoted(field: &str) -> String {
         format!("\"{}\"", field.replace('"', "\"\""))
     } else {
         field.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{JobProfile, RankExposure};
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn ranks_of_which_no_operation_has_ended_are_not_said_to_have_waited_for_nothing() {
+        let profile = JobProfile {
+            lines: BTreeMap::new(),
+            pairs: BTreeMap::new(),
+            exposures: BTreeMap::from([(0, RankExposure::default())]),
+            notes: vec!["rank 1 has no file".to_owned()],
+            size: 2,
+        };
+        assert_eq!(
+            profile.text(),
+            "no operation has ended, and only those are counted; `ripstop stuck` says what ranks wait for\nnote: rank 1 has no \
+             file\n"
+        );
     }
 }
