@@ -6,8 +6,6 @@
 
 use std::{fmt, marker::PhantomData, mem::MaybeUninit, ptr::NonNull, sync::atomic::AtomicU64};
 
-use crate::memory::copy_disjoint;
-
 /// Bytes of a message, lent for the duration of one call.
 ///
 /// The sending process may still be able to write them, so they are never a `&[u8]`: copy them first, then check the copy.
@@ -95,7 +93,12 @@ impl<'a> PayloadView<'a> {
         }
         // SAFETY: the source is mapped for 'a and at least as long as `into`, which only this call holds. A writer in another
         // process can tear the bytes but not the copy.
-        unsafe { copy_disjoint(self.start.as_ptr(), into.as_mut_ptr().cast(), into.len()) };
+        unsafe {
+            self.start
+                .as_ptr()
+                .cast::<MaybeUninit<u8>>()
+                .copy_to_nonoverlapping(into.as_mut_ptr(), into.len())
+        };
     }
 
     /// Copies the first `into.len()` bytes, like [`copy_to`](Self::copy_to), over initialized bytes.
@@ -110,7 +113,11 @@ impl<'a> PayloadView<'a> {
             self.len
         );
         // SAFETY: as in `copy_to`; the bytes written are initialized, so `into` stays initialized.
-        unsafe { copy_disjoint(self.start.as_ptr(), into.as_mut_ptr(), into.len()) };
+        unsafe {
+            self.start
+                .as_ptr()
+                .copy_to_nonoverlapping(into.as_mut_ptr(), into.len())
+        };
     }
 
     /// Copies all bytes into a new vector.

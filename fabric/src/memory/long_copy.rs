@@ -54,7 +54,8 @@ unsafe fn copy_by_words(from: *const u8, into: *mut u8, len: usize) {
     unsafe { from.copy_to_nonoverlapping(into, head) };
     if lines > 0 {
         let (from, into) = (from.wrapping_add(head), into.wrapping_add(head));
-        // SAFETY: the loop reads and writes as many whole lines as are left of both ranges, and `into` is aligned to a line.
+        // SAFETY: the loop reads and writes as many whole lines as are left of both ranges. `into` is aligned to a line; if it
+        // could not be aligned, no line would be left.
         unsafe {
             std::arch::asm!(
                 "2:",

@@ -8,7 +8,6 @@ mod wide_word;
 mod words;
 
 pub(crate) use available::room as available;
-pub(crate) use long_copy::copy_disjoint;
 pub use region::{MemoryRegion, WeakRegion};
 pub(crate) use region::{prefetch_for_read, prefetch_line};
 pub use remote::RemoteRegion;
