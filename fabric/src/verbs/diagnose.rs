@@ -72,7 +72,7 @@ const fn is_of_device(status: i32) -> bool {
     )
 }
 
-/// Makes the error for a queue pair that this rank's device has given up by itself.
+/// Makes the error for a queue pair that this rank's device has taken down without saying which request failed.
 fn taken_down(words: &str, device: &str) -> io::Error {
     let why = format!(
         "{words}: the adapter {device} of this rank ended the connection, although the other rank may live: see the kernel's \

@@ -52,6 +52,13 @@ impl LinkTable {
         self.links.get_mut(index(peer))?.as_deref_mut()
     }
 
+    /// Returns true if a lane has the queue pair with this number.
+    pub(super) fn has_queue_pair(&self, to: PeerLane, number: u32) -> bool {
+        let lane = self.get(to.peer).and_then(|link| link.lanes.get(to.lane));
+        let qp = lane.and_then(|lane| lane.qp.as_ref());
+        qp.is_some_and(|qp| qp.number() == number)
+    }
+
     /// Returns the link to a peer, and makes it on first use.
     pub(super) fn get_or_new(&mut self, peer: WorldRank) -> &mut VerbsLink {
         let Self { links, random, .. } = self;

@@ -162,7 +162,7 @@ fn piece_max(state: &PortState) -> usize {
 /// whose packets overtake each other, or of which some are lost, would end the connection of two living ranks.
 fn request_max(limits: &DeviceLimits, state: &PortState) -> usize {
     if limits.soft_roce {
-        SOFT_PACKETS_MAX * (128 << state.mtu)
+        SOFT_PACKETS_MAX * (128 << state.mtu.clamp(1, 5))
     } else {
         piece_max(state)
     }

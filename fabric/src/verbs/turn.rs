@@ -338,7 +338,12 @@ impl VerbsCore {
         }
         let failed = (over.status != WC_SUCCESS).then_some(over.status);
         if let Some(peer) = quiet_peer(over.wr_id) {
-            return self.note_status(PeerLane { peer, lane }, failed);
+            let to = PeerLane { peer, lane };
+            // A request of a queue pair that was destroyed says nothing about the one that took its place.
+            if self.links.has_queue_pair(to, over.qp_num) {
+                self.note_status(to, failed);
+            }
+            return;
         }
         if let Some(to) = self.end_flights(over.wr_id, over.status) {
             let lane = &mut self.links.get_or_new(to.peer).lanes[to.lane];

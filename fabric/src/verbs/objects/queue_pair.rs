@@ -516,7 +516,7 @@ const INLINE_TRIED: [u32; 3] = [256, 128, 96];
 
 /// 0.64 ms until a sender that found no buffer tries again. With credits none ever does.
 const RNR_TIMER: u8 = 12;
-/// Number of times that a packet is sent again. This is the maximum, which soft-RoCE takes as forever.
+/// Number of times that a packet is sent, at most. The device is told how often it sends the packet again: one less.
 pub(in crate::verbs) const TRIES: u8 = 7;
 /// The number that stands for unlimited retries.
 const RNR_RETRIES: u8 = 7;
