@@ -8,7 +8,7 @@ use super::LocalRange;
 pub struct AwaitedMessage {
     /// What is known of its header.
     pub header: AwaitedHeader,
-    /// Where the body goes, which has exactly this length.
+    /// Where the body goes, which has exactly this length. Nothing uses the range after the call.
     pub body: LocalRange,
 }
 

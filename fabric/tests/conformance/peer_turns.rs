@@ -44,15 +44,11 @@ pub(crate) fn an_awaited_message_is_taken_only_if_it_comes_next(make: Make) {
     sent[5] = 9; // not known
     world.send(1, 0, &sent, &[1; 8]);
     world.send(2, 0, &header, &[2; 8]);
-    for (known_byte, is_known) in [(0, true), (1, true), (2, false), (8, true), (23, true)] {
+    for known_byte in [0, 1, 8, 23] {
         let mut other = header;
         other[known_byte] = 1;
-        if is_known {
-            assert_eq!(
-                take(&mut world, 1, (other, known), &mut body),
-                AwaitedLook::Other
-            );
-        }
+        let look = take(&mut world, 1, (other, known), &mut body);
+        assert_eq!(look, AwaitedLook::Other, "byte {known_byte} is another");
     }
     for len in [0, 4, 7] {
         let look = take(&mut world, 1, (header, known), &mut body[..len]);

@@ -36,8 +36,8 @@ use crate::{
 /// Length in bytes from which on a message takes the ordinary way: copying it takes longer than all checks.
 const SHORT: usize = 1024;
 
-/// Looks for the message of the expected receive between two turns: half a microsecond. An answer to a short message comes within
-/// that time, and not in the middle of a turn. Messages of other ranks wait for so long.
+/// Looks for the message of the expected receive between two turns. Over shared memory they last for about half a microsecond,
+/// so that an answer to a short message hardly comes in the middle of a turn. Messages of other ranks wait for so long.
 const LOOKS: u32 = 64;
 
 /// Messages found by such looks after which a turn is due, because others wait for turns.

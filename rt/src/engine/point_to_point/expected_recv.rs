@@ -25,8 +25,10 @@ pub(in crate::engine) fn awaited_header(
     let is_usual = p2p.common.peers.reliable && !p2p.common.watches && from != p2p.common.me;
     let slot = p2p.common.ops.expected();
     let has_header = slot.info.tag.is_some() && slot.area.len <= AWAITED_MAX;
+    let is_of_collective = slot.info.ctx & 1 == 1;
     let header = bytemuck::cast(slot.info.eager());
-    (is_usual && has_header).then(|| AwaitedHeader::new(header, HeaderBase::KNOWN))
+    (is_usual && has_header && !is_of_collective)
+        .then(|| AwaitedHeader::new(header, HeaderBase::KNOWN))
 }
 
 /// Completes the expected receive, whose buffer the driver has filled with a message of its peer. Keeps the calm, unless
@@ -45,7 +47,10 @@ pub(in crate::engine) fn complete_awaited(p2p: &mut PointToPoint, from: WorldRan
     p2p.common.calm = CalmState::Calm;
     let peer = p2p.common.peers.peer_mut(from);
     let are_taken = peer.take_credits(credits);
-    debug_assert!(are_taken, "there is no calm while sends are queued");
+    debug_assert!(
+        are_taken,
+        "there is no calm while sends are queued; if there were, the next message would bring the same sum of credits"
+    );
     let due = peer.note_left(1, len);
     pay_back_due(p2p, from, due);
 }

@@ -182,6 +182,20 @@ fn a_look_finds_a_message_that_fills_the_expected_receive() {
     }
 }
 
+/// A message of a collective is recorded by its number, too, so the driver must not copy it on its own.
+#[test]
+fn a_message_of_a_collective_is_not_taken_by_its_header() {
+    let mut pair = CalmPair::new();
+    let of_collective = |info| OpInfo {
+        ctx: CTX + 1,
+        ..info
+    };
+    let recv = pair.expect(&of_collective(op_info(Some(0), Some(3))));
+    pair.send(&of_collective(op_info(Some(1), Some(3))), &[7; ROOM]);
+    assert!(!pair.look() && !pair.is_calm());
+    assert_eq!(pair.taken(&recv), ([7; ROOM], ROOM));
+}
+
 #[test]
 fn a_look_that_finds_another_message_leaves_the_rest_to_a_turn() {
     let mut pair = CalmPair::new();
