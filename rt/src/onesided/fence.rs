@@ -230,8 +230,15 @@ impl<T: Wire> WindowEnd<T> {
             *failed = agreed.is_err();
             agreed.map_err(|mut error| {
                 // Nothing else that differs is without a description.
-                if let ErrorKind::Mismatch { calls, .. } = &mut error.kind {
-                    calls.get_or_insert_with(|| differing_fences(own, id.sequence));
+                if let ErrorKind::Mismatch { rank, calls, .. } = &mut error.kind {
+                    let is_first = *rank == comm.rank();
+                    calls.get_or_insert_with(|| {
+                        let mut both = differing_fences(own, id.sequence);
+                        if !is_first {
+                            both.reverse();
+                        }
+                        both
+                    });
                 }
                 error.renamed("fence")
             })?;
