@@ -6,7 +6,7 @@ use super::{
     super::{PublishedWait, WaitKind},
     unmet::other_message,
     wait_graph::WaitGraph,
-    words::{clause, seconds},
+    words::{clause, not_received, seconds},
 };
 
 /// Ranks of a deadlock that are all named.
@@ -69,10 +69,14 @@ fn unread_message(graph: &WaitGraph<'_>, cycle: &[(u32, &PublishedWait)]) -> Opt
         return None;
     }
     cycle.iter().find_map(|(rank, _)| {
-        let stored = graph.snapshot(*rank)?.stored.first()?;
+        let stored = &graph.snapshot(*rank)?.stored;
+        // A message that `probe` has reserved will be received, unless the program has forgotten it.
+        let unread = stored.iter().min_by_key(|group| group.is_probed)?;
         Some(format!(
-            "; rank {rank} has a message of rank {} with tag {}, which no receive takes",
-            stored.source, stored.tag
+            "; rank {rank} has a message of rank {} with tag {}, {}",
+            unread.source,
+            unread.tag,
+            not_received(unread)
         ))
     })
 }
