@@ -45,8 +45,8 @@ pub enum ErrorKind {
     /// The caller or the peer: the bytes of the message are no value of the type that the receive asked for. The text
     /// names the type. The message is gone: both ranks must name the same type.
     Undecodable(String),
-    /// The program: two ranks called different collectives, or the same one with a different root, element type or
-    /// count. All ranks must make the same call.
+    /// The program: two ranks called different collectives, or the same one with different arguments, such as the root,
+    /// the element type, the count, or the shape of a grid. All ranks must make the same call.
     Mismatch {
         /// Rank of one of the two callers in the communicator: the lower one.
         rank: usize,
@@ -362,8 +362,8 @@ impl fmt::Display for ErrorKind {
             Self::Aborted { rank } => {
                 write!(
                     f,
-                    "rank {rank} gave up this collective: the error on that rank says why, unless that rank has dropped or \
-                     freed its window"
+                    "rank {rank} gave up this collective: the error on that rank says why (a rank that has dropped or freed \
+                     its end of a window has no error)"
                 )
             }
             Self::Revoked => f.write_str(
