@@ -15,12 +15,7 @@ pub(crate) fn arm_is_busy_when_something_came_since_the_last_progress(make: Make
     world.meet();
     // A round takes some 30 ms if threads move the messages.
     let rounds: u32 = if world.is_carried() { 20 } else { 100 };
-    // A busy system may report what belongs to an earlier message only after the ranks have settled.
-    let tries = if world[1].driver.caps().name == "tcp" {
-        100
-    } else {
-        1
-    };
+    let tries = tries(&world);
     for round in 0..rounds {
         let is_ready = (0..tries).any(|_| {
             let armed = world[1].driver.arm();
@@ -107,6 +102,16 @@ pub(crate) fn what_ended_a_sleep_outlives_another_arming(make: Make) {
     }
 }
 
+/// Returns how often a rank may have to settle before its driver can sleep. A busy system may report what belongs to an earlier
+/// message of TCP only after the ranks have settled.
+fn tries(world: &World) -> u32 {
+    if world[1].driver.caps().name == "tcp" {
+        100
+    } else {
+        1
+    }
+}
+
 pub(crate) fn an_idle_driver_sleeps(make: Make) {
     let mut world = World::new(make, 2);
     world.meet();
@@ -132,14 +137,13 @@ pub(crate) fn a_wake_up_is_over_after_the_next_turn(make: Make) {
             "round {round}"
         );
         world.hears(1, 3);
-        world.settle();
         world[1].heard.messages.clear();
-        assert_eq!(world[1].driver.arm(), ArmResult::Ready, "round {round}");
-        assert_eq!(
-            sleep(&waits, Duration::from_millis(5)),
-            Rest::TimedOut,
-            "an old wake-up, round {round}"
-        );
+        let is_over = (0..tries(&world)).any(|_| {
+            world.settle();
+            let is_ready = world[1].driver.arm() == ArmResult::Ready;
+            is_ready && sleep(&waits, Duration::from_millis(5)) == Rest::TimedOut
+        });
+        assert!(is_over, "an old wake-up, round {round}");
         assert_eq!(world[1].progress(), 0);
     }
 }
