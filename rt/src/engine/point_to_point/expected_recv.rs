@@ -2,7 +2,9 @@
 
 use ripstop_fabric::driver::{AwaitedHeader, PayloadView};
 
-use super::{PointToPoint, own_messages::land_expected_message, recv::pay_back_due};
+use super::{
+    PointToPoint, order::take_credits_of, own_messages::land_expected_message, recv::pay_back_due,
+};
 use crate::{
     engine::commons::CalmState,
     group::WorldRank,
@@ -46,12 +48,11 @@ pub(in crate::engine) fn complete_awaited(p2p: &mut PointToPoint, from: WorldRan
     slot.land_unawaited(MessageStatus::of(envelope, arrival, len));
     p2p.common.calm = CalmState::Calm;
     let peer = p2p.common.peers.peer_mut(from);
-    let are_taken = peer.take_credits(credits);
-    debug_assert!(
-        are_taken,
-        "there is no calm while sends are queued; if there were, the next message would bring the same sum of credits"
-    );
     let due = peer.note_left(1, len);
+    if !peer.take_credits(credits) {
+        p2p.disturb(); // queued sends may leave now
+        take_credits_of(p2p, from, credits);
+    }
     pay_back_due(p2p, from, due);
 }
 

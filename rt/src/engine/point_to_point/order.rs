@@ -23,14 +23,20 @@ impl PointToPoint {
         header: &[u8],
         body: PayloadView<'_>,
     ) -> bool {
-        if base.credits > 0 {
-            let peer = self.common.peers.peer_mut(rank);
-            peer.credits.refund(base.credits);
-            if !peer.sends.is_empty() {
-                self.common.peers.mark_to_flush(rank);
-            }
-        }
+        take_credits_of(self, rank, base.credits);
         self.common.peers.reliable || self.common.handle_order(rank, kind, base, header, body)
+    }
+}
+
+/// Takes the credits that came with a message, which may let queued sends leave.
+#[inline]
+pub(super) fn take_credits_of(p2p: &mut PointToPoint, rank: WorldRank, credits: u16) {
+    if credits > 0 {
+        let peer = p2p.common.peers.peer_mut(rank);
+        peer.credits.refund(credits);
+        if !peer.sends.is_empty() {
+            p2p.common.peers.mark_to_flush(rank);
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use ripstop_fabric::{
 use super::world::{CTX, Net, World, failed_rank, op_info};
 use crate::{
     clock::ClockTime,
-    engine::{Engine, calm_switch, commons::CalmState},
+    engine::{Engine, SendStart, calm_switch, commons::CalmState},
     error::ErrorKind,
     group::{RankGroup, WorldRank},
     ops::{ChannelInfo, OpInfo, OpTicket, PlacedBytes},
@@ -180,6 +180,32 @@ fn a_look_finds_a_message_that_fills_the_expected_receive() {
         assert!(pair.look() && pair.is_calm());
         assert_eq!(pair.placed(&recv).expect("its message"), [number; ROOM]);
     }
+}
+
+/// Sends that wait for the peer's word do not end the calm. A message that is found by a look may bring that word.
+#[test]
+fn credits_of_a_message_that_is_found_by_a_look_let_queued_sends_leave() {
+    let mut pair = CalmPair::new();
+    let info = op_info(Some(0), Some(5));
+    let mut left = 0;
+    while matches!(pair.0.engines[1].try_send(&info, &[0; 100]), Ok(true)) {
+        left += 1;
+        assert!(left < 100_000, "a sender has an end of its credits");
+    }
+    let SendStart::InFlight(queued) = pair.0.send(1, 0, 5, [1_u8; 100]) else {
+        panic!("there is no room");
+    };
+    for _ in 0..left {
+        let recv = pair.0.recv(0, Some(1), Some(5));
+        pair.0.engines[0].turn(ClockTime::default());
+        drop(pair.0.received(0, &recv));
+    }
+    let recv = pair.expect(&op_info(Some(0), Some(3)));
+    pair.send(&op_info(Some(1), Some(3)), &[3; ROOM]);
+    assert!(!pair.look() && !pair.is_calm(), "a turn is due");
+    pair.turn();
+    assert_eq!(pair.taken(&recv), ([3; ROOM], ROOM));
+    assert!(pair.0.is_done(1, &queued), "the credits have come");
 }
 
 /// A message of a collective is recorded by its number, too, so the driver must not copy it on its own.
