@@ -81,15 +81,22 @@ fn a_profile_of_a_job_that_runs_grows_and_the_job_goes_on() {
     assert!(job.0.wait().unwrap().success());
 }
 
-#[test]
-fn a_job_whose_ranks_have_ended_is_said_to_have_ended() {
-    let folder = TraceFolder::new("running-ended");
+/// Starts a job that records a profile and goes on, and waits until a rank has received messages.
+fn profiled_job(folder: &TraceFolder) -> RunningJob {
     let mut command = folder.command(2, "goes_on", &[("RIPSTOP_PROFILE", "1")]);
     command.stdin(Stdio::null());
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let job = RunningJob(command.spawn().unwrap());
     let pid = job.0.id().to_string();
     profile_until(&[&pid], |profile| received(profile) > 0);
+    job
+}
+
+#[test]
+fn a_job_whose_ranks_have_ended_is_said_to_have_ended() {
+    let folder = TraceFolder::new("running-ended");
+    let job = profiled_job(&folder);
+    let pid = job.0.id().to_string();
     let table = Command::new(RIPSTOP).args(["top", "--json", &pid]).output();
     let table: Value = serde_json::from_slice(&table.unwrap().stdout).unwrap();
     // The launcher, which has the views open, does not learn of the end while it is stopped.
@@ -130,12 +137,7 @@ fn the_next_job_removes_what_a_killed_launcher_has_left() {
         let paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
         paths.into_iter().filter(is_of_profile).collect::<Vec<_>>()
     };
-    let mut command = folder.command(2, "goes_on", &[("RIPSTOP_PROFILE", "1")]);
-    command.stdin(Stdio::null());
-    command.stdout(Stdio::null()).stderr(Stdio::null());
-    let job = RunningJob(command.spawn().unwrap());
-    let pid = job.0.id().to_string();
-    profile_until(&[&pid], |profile| received(profile) > 0);
+    let job = profiled_job(&folder);
     let of_first = folders();
 
     // The folder of a launcher that lives is left alone.
